@@ -1,0 +1,42 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both call `make setup` themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup demo test lint types pytest bench clean
+
+help:  ## show what there is to make
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## build .venv with everything that running and testing need
+
+# A new .venv is filled under the stamp's rule only: an interrupted install is taken up again.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "ratemesh needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 setup"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup  ## train ten nodes on digits three ways; a table and a figure in runs/demo
+	@test ! -d runs/demo || { rm -rf runs/demo.old && mv runs/demo runs/demo.old; }
+	$(BIN)/ratemesh demo --out runs/demo
+
+test: lint types pytest  ## everything that guards main
+
+lint: setup  ## format and lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup  ## mypy, strict
+	$(BIN)/mypy
+
+pytest: setup  ## unit, property, contract and end-to-end tests, on all cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+bench: setup  ## measure ratios and rewrite benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks --write
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,137 @@
+"""The `ratemesh` command."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import ratemesh
+from ratemesh.cli import screen
+from ratemesh.errors import InputError, RatemeshError
+
+app = typer.Typer(
+    name="ratemesh",
+    help="Train encoders on machines that share neither data, weights nor architectures, "
+    "into one representation space.\n\nStart with `ratemesh demo`.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty. Default: next free runs/run-NNN.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ratemesh {ratemesh.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Apply to every command."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the three runs, the summary and the figure.")] = Path(
+        "runs/demo"
+    ),
+) -> None:
+    """Train ten nodes on digits three ways, and show what gauge alignment is good for.
+
+    Example: `ratemesh demo --out runs/demo`
+    """
+    from ratemesh.report.demo import run_demo
+
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"out must be a new or empty folder; '{out}' exists. Choose another with --out, or delete it.")
+    with screen.Board() as board:
+        result = run_demo(out, board.track)
+    screen.table(result.rows)
+    screen.say(f"Figure:  {result.figure}\nSummary: {result.summary}")
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="TOML file, e.g. experiments/digits.toml.")],
+    out: Out = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: a.b=value. May be repeated.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=0, help="Processes that share the nodes; 0: one per core.")
+    ] = None,
+) -> None:
+    """Run an experiment and leave records, checkpoints and metrics in a folder.
+
+    Example: `ratemesh run experiments/digits.toml --set method.gamma=2 --out runs/mine`
+    """
+    from ratemesh.experiment.config import load_config
+    from ratemesh.experiment.experiment import run as run_experiment
+
+    overrides = [*(set_ or []), *([] if workers is None else [f"engine.workers={workers}"])]
+    settings = load_config(config, overrides)
+    with screen.Board() as board:
+        result = run_experiment(settings, out, progress=board.track(config.stem, settings.rounds))
+    _end(result.folder, result.metrics)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(help="Folder of a run that was interrupted.")]) -> None:
+    """Go on with an interrupted run; the records come out as if it had never stopped.
+
+    Example: `ratemesh resume runs/mine`
+    """
+    from ratemesh.experiment.experiment import resume as resume_experiment
+    from ratemesh.experiment.records import RunFolder
+
+    opened = RunFolder.existing(folder)
+    if opened.metrics.exists():
+        screen.say("This run is complete; nothing was changed.")
+    with screen.Board() as board:
+        result = resume_experiment(folder, progress=board.track(folder.name, opened.load_config().rounds))
+    _end(result.folder, result.metrics)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, encoders, datasets, topologies, engines or presets.")],
+) -> None:
+    """Show what a configuration can name, with every setting and its default.
+
+    Example: `ratemesh list topologies`
+    """
+    screen.catalogue(what)
+
+
+def _end(folder: Path, metrics: dict[str, Any]) -> None:
+    screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
+    screen.say(f"Results: {folder}")
+
+
+def main() -> None:
+    """Run the command; a user's error is one message and exit code 2, never a traceback."""
+    warnings.showwarning = screen.warn
+    try:
+        app()
+    except InputError as error:
+        screen.complain(str(error))
+        sys.exit(2)
+    except RatemeshError as error:
+        screen.complain(str(error))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        screen.complain("interrupted. A run goes on with: ratemesh resume FOLDER")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

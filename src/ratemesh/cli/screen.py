@@ -1,0 +1,166 @@
+"""What the terminal shows: progress, tables, catalogues, complaints."""
+
+import math
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ratemesh.data import DATASETS
+from ratemesh.encoders import ENCODERS
+from ratemesh.engines import ENGINES
+from ratemesh.errors import InputError, RatemeshWarning
+from ratemesh.experiment.experiment import Progress as OnRound
+from ratemesh.experiment.presets import PRESETS
+from ratemesh.graph import TOPOLOGIES
+from ratemesh.methods import METHODS
+from ratemesh.specs import NamedSpec, Spec, nearest
+
+console = Console(soft_wrap=False, highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+CATALOGUES: dict[str, Mapping[str, type[NamedSpec]]] = {
+    "datasets": DATASETS,
+    "encoders": ENCODERS,
+    "engines": ENGINES,
+    "methods": METHODS,
+    "topologies": TOPOLOGIES,
+}
+
+
+class Board:
+    """Progress of one or more runs: bars on a terminal, plain lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description:<12}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> "Board":
+        self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._bars.stop()
+
+    def track(self, name: str, rounds: int) -> OnRound:
+        """Return what a run calls after every round."""
+        task = self._bars.add_task(name, total=rounds, numbers="starting")
+        began = time.monotonic()
+        first: list[int] = []
+
+        def on_round(record: Mapping[str, Any]) -> None:
+            t = record["round"]
+            first.append(t - 1) if not first else None
+            numbers = in_words(record)
+            self._bars.update(task, completed=t, numbers=numbers)
+            if not console.is_terminal:
+                left = (time.monotonic() - began) / (t - first[0]) * (rounds - t)
+                console.print(f"{name}  round {t}/{rounds}  {numbers}  about {left:.0f} s left", soft_wrap=True)
+
+        return on_round
+
+
+def in_words(record: Mapping[str, Any]) -> str:
+    """Return a round's numbers for one line."""
+    distance = record.get("disagreement")
+    apart = "" if distance is None or math.isnan(distance) else f"  disagreement {distance:.3f}"
+    return f"{len(record['nodes'])} nodes  ΔR {record['reduction']:.2f}{apart}"
+
+
+HEADINGS = {
+    "acc_average": "averaged",
+    "acc_energy": "fused",
+    "acc_node": "one node",
+    "disagreement": "disagreement",
+    "overlap": "overlap",
+}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print final numbers, one row a run."""
+    out = Table(title="accuracy on held-out samples, and geometry of the pooled features", title_style="")
+    out.add_column("method", overflow="fold", ratio=1)
+    for heading in (*HEADINGS.values(), "ranks", "sent"):
+        out.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        ranks = f"{row['rank_min']:.1f}–{row['rank_max']:.1f}"
+        out.add_row(str(row["method"]), *(_number(key, row[key]) for key in HEADINGS), ranks, _bytes(row["bytes"]))
+    console.print(out)
+
+
+def _number(key: str, value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{100 * value:.1f} %" if key.startswith("acc") else f"{value:.3f}"
+
+
+def _bytes(count: float) -> str:
+    """Return bytes with a unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def catalogue(what: str) -> None:
+    """Print the names of one kind with their settings."""
+    if what == "presets":
+        console.print("\n".join(PRESETS))
+        return
+    if what not in CATALOGUES:
+        raise InputError(f"list takes a kind of thing; got '{what}'. {nearest(what, [*CATALOGUES, 'presets'])}")
+    for name, cls in CATALOGUES[what].items():
+        console.print(f"[bold]{name}[/bold]  {(cls.__doc__ or '').splitlines()[0]}", soft_wrap=True)
+        _settings(cls, "  ")
+
+
+def _settings(cls: type[Spec], indent: str) -> None:
+    for name, field in cls.model_fields.items():
+        inner = field.annotation
+        if name == "name":
+            continue
+        if isinstance(inner, type) and issubclass(inner, Spec):
+            console.print(f"{indent}{name}.", markup=False)
+            _settings(inner, indent + "  ")
+        else:
+            default = "required" if field.is_required() else f"= {field.get_default()}"
+            console.print(f"{indent}{name} {default}  {field.description or ''}", soft_wrap=True, markup=False)
+
+
+def say(message: str) -> None:
+    """Print a line that ends a command."""
+    console.print(message, soft_wrap=True, markup=False)
+
+
+def complain(message: str) -> None:
+    """Print an error."""
+    errors.print(f"[bold red]error[/bold red] {escape(message)}", soft_wrap=True)
+
+
+def warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,
+) -> None:
+    """Show our warnings as one line; others as Python does."""
+    if issubclass(category, RatemeshWarning):
+        errors.print(f"[bold yellow]warning[/bold yellow] {escape(str(message))}", soft_wrap=True)
+    else:
+        errors.print(warnings.formatwarning(message, category, filename, lineno, line), markup=False)

@@ -1,0 +1,56 @@
+"""Checks at the boundary of the mathematics; every message names argument, value and remedy."""
+
+import torch
+from torch import Tensor
+
+from ratemesh.errors import InputError, NonFiniteFeaturesError
+
+UNIT_TOLERANCE = 1e-3
+"""How far a row's squared length may be from one (float32 normalisation stays below 1e-6)."""
+
+
+def check_labels(y: Tensor, rows: int, num_classes: int) -> None:
+    """Require integer labels (rows,) in 0..num_classes-1."""
+    if num_classes < 1:
+        raise InputError(f"num_classes must be at least 1; got {num_classes}. Count the labels.")
+    if y.ndim != 1 or y.shape[0] != rows:
+        raise InputError(f"y must have shape ({rows},), one label per row of Z; got {tuple(y.shape)}.")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise InputError(f"y must hold integers; got {y.dtype}. Convert with y.long().")
+    if rows and (int(y.min()) < 0 or int(y.max()) >= num_classes):
+        bad = y[(y < 0) | (y >= num_classes)][0]
+        raise InputError(
+            f"y must lie in 0..{num_classes - 1}; got label {int(bad)}. "
+            "Renumber the labels from 0 or raise num_classes."
+        )
+
+
+def check_features(Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True) -> None:
+    """Require features (m, d), finite, rows of unit length if `unit`, with matching labels."""
+    if Z.ndim != 2 or Z.shape[1] < 1:
+        raise InputError(f"Z must have shape (m, d), one sample per row; got {tuple(Z.shape)}.")
+    if not Z.is_floating_point():
+        raise InputError(f"Z must be floating point; got {Z.dtype}. Convert with Z.float().")
+    check_labels(y, Z.shape[0], num_classes)
+    with torch.no_grad():
+        length2 = Z.detach().square().sum(dim=1)
+        worst = (length2 - 1).abs() if unit else length2
+        if not bool(torch.isfinite(length2).all()):
+            row = int((~torch.isfinite(length2)).nonzero()[0])
+            label = int(y[row])
+            raise NonFiniteFeaturesError(
+                f"Z must be finite; row {row} (label {label}) is not. Look for a diverged encoder or unscaled inputs.",
+                label,
+            )
+        if unit and Z.shape[0] and float(worst.max()) > UNIT_TOLERANCE:
+            row = int(worst.argmax())
+            raise InputError(
+                f"Z must have rows of unit length; row {row} has length {float(length2[row]) ** 0.5:.4g}. "
+                "Apply torch.nn.functional.normalize(Z, dim=1)."
+            )
+
+
+def check_eps2(eps2: float) -> None:
+    """Require a positive distortion ε²."""
+    if not eps2 > 0:
+        raise InputError(f"eps2 must be positive; got {eps2}. It is ε², the paper's default is 0.5.")

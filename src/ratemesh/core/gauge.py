@@ -1,0 +1,92 @@
+"""Gauge alignment: turn a node's whole feature space towards its neighbours' (beyond the paper).
+
+ΔR does not change under Z ← ZQᵀ, the consensus constraint does, and gradient steps need hundreds of
+rounds to turn a feature space that a rotation turns at once. Only statistics that were exchanged
+anyway are used.
+"""
+
+import torch
+from torch import Tensor
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.errors import InputError
+
+
+def alignment(Q: Tensor, stats: ClassStats, target: ClassStats, means: float = 1.0) -> Tensor:
+    """Return the gauge objective Σ_k ⟨Q V_k Qᵀ, M_k⟩ + β Σ_k ⟨Q μ_k, μ_{M,k}⟩ (a scalar)."""
+    turned = stats.rotated(Q)
+    return (turned.V * target.V).sum() + means * (turned.mu * target.mu).sum()
+
+
+def polar(B: Tensor) -> Tensor:
+    """Return the orthogonal polar factor of B (d, d): the orthogonal Q that maximises ⟨Q, B⟩."""
+    U, _, Wh = torch.linalg.svd(B)
+    Q: Tensor = U @ Wh
+    return Q
+
+
+def align(
+    stats: ClassStats,
+    target: ClassStats,
+    *,
+    means: float = 1.0,
+    iterations: int = 100,
+    tol: float = 1e-4,
+    from_identity_only: bool = False,
+) -> Tensor:
+    """Return the orthogonal Q (d, d) that best matches Q V_k Qᵀ to the target's V_k (and means).
+
+    The objective is convex in Q, so maximising its linearisation, Q ← polar(Σ_k M_k Q V_k +
+    (β/2) Σ_k μ_{M,k} μ_kᵀ), never lowers it. Two starts, the identity and a rank-by-rank match of
+    the classes' principal axes, and the better result is kept: Q is never worse than no turn at all.
+
+    Args:
+        stats: statistics to be turned.
+        target: statistics to be matched, e.g. the sum over neighbours; only shared classes count.
+        means: β, weight of the class means; 0 aligns subspaces only.
+        iterations: at most this many steps from each start.
+        tol: stop when a step gains less than this part of the objective.
+        from_identity_only: skip the second start (later rounds, when the frames nearly agree).
+
+    Returns:
+        Q with QᵀQ = I. Apply it as Z @ Q.T, stats.rotated(Q) or encoder.turn(Q).
+    """
+    if stats.V.shape != target.V.shape:
+        raise InputError(
+            f"target must have the same K and d as stats: {tuple(target.V.shape)} against {tuple(stats.V.shape)}."
+        )
+    if means < 0:
+        raise InputError(f"means must not be negative; got {means}. 0 leaves class means out.")
+    shared = (stats.held & target.held).to(stats.V.dtype)
+    V, M = stats.V * shared[:, None, None], target.V
+    pull = (means / 2) * torch.einsum("k,ka,kb->ab", shared, target.mu, stats.mu)
+    eye = torch.eye(stats.d, dtype=V.dtype, device=V.device)
+    starts = [eye] if from_identity_only else [eye, _match_axes(V, M)]
+    best = [_climb(Q, V, M, pull, iterations, tol) for Q in starts]
+    return max(best, key=lambda pair: float(pair[1]))[0]
+
+
+def _climb(Q: Tensor, V: Tensor, M: Tensor, pull: Tensor, iterations: int, tol: float) -> tuple[Tensor, Tensor]:
+    """Iterate Q ← polar(∇/2) from `Q`; return the last Q and its objective."""
+
+    def half_gradient(Q: Tensor) -> tuple[Tensor, Tensor]:
+        turned = (M @ (Q @ V)).sum(0)
+        return turned + pull, ((turned + 2 * pull) * Q).sum()
+
+    B, value = half_gradient(Q)
+    for _ in range(iterations):
+        Q_next = polar(B)
+        B, new = half_gradient(Q_next)
+        if not new > value:  # rounding: the step no longer climbs
+            break
+        gain, Q, value = new - value, Q_next, new
+        if gain <= tol * value.abs():
+            break
+    return Q, value
+
+
+def _match_axes(V: Tensor, M: Tensor) -> Tensor:
+    """Return polar(Σ_k U_{M,k} U_kᵀ), principal axes scaled by root eigenvalue, matched by rank."""
+    values, axes = torch.linalg.eigh(torch.stack([V, M]))
+    scaled = axes * values.clamp(min=0).sqrt()[..., None, :]
+    return polar((scaled[1] @ scaled[0].mT).sum(0))

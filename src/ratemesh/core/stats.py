@@ -1,0 +1,137 @@
+"""Class statistics: everything that is exchanged or optimised is a function of these."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import torch
+from torch import Tensor
+
+from ratemesh.core.checks import check_features
+from ratemesh.core.grouping import group_by_class
+from ratemesh.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStats:
+    """Class-wise second moments, means and counts of features; a commutative monoid under `+`.
+
+    `ClassStats.of(Z1) + ClassStats.of(Z2)` are the statistics of the union of the two sets, so
+    streaming over batches, pooling over nodes and centralised evaluation are one operation.
+
+    Attributes:
+        V: (K, d, d) second moments V_k = Z_kᵀZ_k / m_k, symmetric, trace 1; zero where m_k = 0.
+        mu: (K, d) class means; zero where m_k = 0.
+        m: (K,) counts as floats; they may be fractional after `scaled`.
+    """
+
+    V: Tensor
+    mu: Tensor
+    m: Tensor
+
+    @classmethod
+    def of(cls, Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True) -> "ClassStats":
+        """Compute the statistics of features Z (m, d) with labels y (m,) in 0..K-1.
+
+        Args:
+            Z: features, one sample per row, rows of unit length (checked unless `unit` is false).
+            y: integer labels.
+            num_classes: K.
+            unit: whether rows must have unit length; switch off for averaged features.
+
+        >>> s = ClassStats.of(torch.eye(2), torch.tensor([0, 0]), num_classes=2)
+        >>> s.V[0].tolist(), s.m.tolist()
+        ([[0.5, 0.0], [0.0, 0.5]], [2.0, 0.0])
+        """
+        check_features(Z, y, num_classes, unit=unit)
+        groups = group_by_class(y, num_classes)
+        P = groups.pad(Z)  # (G, c, d)
+        m = groups.m.to(Z.dtype)
+        per = m.clamp(min=1)
+        V = groups.sum_by_class(P.mT @ P) / per[:, None, None]
+        mu = groups.sum_by_class(P.sum(dim=1)) / per[:, None]
+        # A blocked product is symmetric only to rounding; the wire format keeps one triangle.
+        return cls((V + V.mT) / 2, mu, m)
+
+    @classmethod
+    def zero(cls, num_classes: int, d: int, *, dtype: torch.dtype | None = None) -> "ClassStats":
+        """Return the neutral element of `+`: no samples."""
+        shape = (num_classes, d)
+        return cls(
+            torch.zeros(*shape, d, dtype=dtype), torch.zeros(shape, dtype=dtype), torch.zeros(num_classes, dtype=dtype)
+        )
+
+    @classmethod
+    def without_means(cls, V: Tensor, m: Tensor) -> "ClassStats":
+        """Wrap second moments (K, d, d) and counts (K,) whose class means nobody asks for."""
+        return cls(V, V.new_zeros(V.shape[:2]), m)
+
+    @classmethod
+    def sum(cls, parts: Iterable["ClassStats"]) -> "ClassStats":
+        """Return the statistics of the union of all parts (at least one)."""
+        return reduce(add, parts)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.V.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Dimension of the features."""
+        return self.V.shape[-1]
+
+    @property
+    def proportions(self) -> Tensor:
+        """π_k = m_k / Σ m, shape (K,); zeros when there are no samples at all."""
+        total = self.m.sum()
+        return self.m / torch.where(total > 0, total, torch.ones_like(total))
+
+    @property
+    def held(self) -> Tensor:
+        """(K,) booleans: which classes have samples."""
+        return self.m > 0
+
+    def __add__(self, other: "ClassStats") -> "ClassStats":
+        if not isinstance(other, ClassStats):
+            return NotImplemented
+        if self.V.shape != other.V.shape:
+            raise InputError(
+                f"other must have the same K and d to be added: {tuple(self.V.shape)} "
+                f"against {tuple(other.V.shape)}. Compute both with the same num_classes and encoder width."
+            )
+        m = self.m + other.m
+        w = self.m / torch.where(m > 0, m, torch.ones_like(m))
+        v = other.m / torch.where(m > 0, m, torch.ones_like(m))
+        V = w[:, None, None] * self.V + v[:, None, None] * other.V
+        return ClassStats(V, w[:, None] * self.mu + v[:, None] * other.mu, m)
+
+    def scaled(self, weight: float) -> "ClassStats":
+        """Count every sample `weight` times (1/S_i for an agent in S_i clusters)."""
+        if not weight >= 0:
+            raise InputError(f"weight must not be negative; got {weight}. Use 1/S_i for replicas.")
+        keep = (self.m * weight > 0).to(self.V.dtype)
+        return ClassStats(self.V * keep[:, None, None], self.mu * keep[:, None], self.m * weight)
+
+    def only(self, labels: Iterable[int]) -> "ClassStats":
+        """Keep the classes in `labels`; the others become classes without samples."""
+        wanted = sorted(set(labels))
+        if wanted and not (wanted[0] >= 0 and wanted[-1] < self.num_classes):
+            raise InputError(f"labels must lie in 0..{self.num_classes - 1}; got {wanted}.")
+        keep = torch.zeros_like(self.m)
+        keep[wanted] = 1
+        return ClassStats(self.V * keep[:, None, None], self.mu * keep[:, None], self.m * keep)
+
+    def mixture(self) -> Tensor:
+        """Return Σ_k π_k V_k, shape (d, d): the second moment of all samples together."""
+        return torch.einsum("k,kij->ij", self.proportions, self.V)
+
+    def covariance(self) -> Tensor:
+        """Return V_k − μ_k μ_kᵀ, shape (K, d, d): the spread of each class about its mean."""
+        return self.V - self.mu[:, :, None] * self.mu[:, None, :]
+
+    def rotated(self, Q: Tensor) -> "ClassStats":
+        """Return the statistics of Z Qᵀ: Q V_k Qᵀ and Q μ_k, for an orthogonal Q (d, d)."""
+        V = Q @ self.V @ Q.mT
+        return ClassStats((V + V.mT) / 2, self.mu @ Q.mT, self.m)

@@ -1,0 +1,95 @@
+"""Nearest-subspace classification, for one encoder or for several that look at the same sample."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.errors import InputError
+
+Fusion = Literal["average", "energy"]
+
+
+class NearestSubspace:
+    """Classify by the smallest residual to a class's affine subspace μ_k + span(Φ_k).
+
+    Φ_k are the leading principal directions of the class. With several encoders the paper averages
+    the features, z' = mean_i f_i(x), fusion="average". Because covariances fix a class's subspace but
+    not the position inside it, averaging partly cancels; fusion="energy" (ours) adds the residuals
+    ‖(I − Φ_kΦ_kᵀ)(f_i(x) − μ_k)‖² over the encoders instead.
+
+    Args:
+        fusion: "average" (paper) or "energy".
+        rank: number r_k of directions, cut to min(rank, m_k − 1, d − 1).
+        energy: if given, the fewest directions that hold this part of a class's variance instead.
+
+    >>> Z = torch.tensor([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]])
+    >>> NearestSubspace(rank=1).fit(Z, torch.tensor([0, 0, 1, 1])).predict(Z).tolist()
+    [0, 0, 1, 1]
+    """
+
+    def __init__(self, fusion: Fusion = "energy", *, rank: int = 30, energy: float | None = None) -> None:
+        if fusion not in get_args(Fusion):
+            raise InputError(f"fusion must be 'average' or 'energy'; got {fusion!r}.")
+        if rank < 0:
+            raise InputError(f"rank must not be negative; got {rank}. 0 is nearest class mean.")
+        if energy is not None and not 0 < energy <= 1:
+            raise InputError(f"energy must lie in (0, 1]; got {energy}. 0.95 keeps 95 % of the variance.")
+        self.fusion = fusion
+        self.rank = rank
+        self.energy = energy
+        self._stats: ClassStats | None = None
+        self._directions: Tensor | None = None
+
+    def fit(self, Z: Tensor, y: Tensor, num_classes: int | None = None) -> "NearestSubspace":
+        """Fit on features: (m, d), or (N, m, d) of N encoders, all of them pooled; labels (m,)."""
+        K = int(y.max()) + 1 if num_classes is None else num_classes
+        parts = Z if Z.ndim == 3 else Z[None]
+        return self.fit_stats(ClassStats.sum(ClassStats.of(part, y, K, unit=False) for part in parts))
+
+    def fit_stats(self, stats: ClassStats) -> "NearestSubspace":
+        """Fit on class statistics, e.g. the sum over nodes: no features need to be shared."""
+        variance, axes = torch.linalg.eigh(stats.covariance())
+        variance, axes = variance.flip(-1).clamp(min=0), axes.flip(-1)  # leading direction first
+        keep = torch.arange(stats.d, device=stats.V.device) < self._ranks(stats, variance)[:, None]
+        self._stats, self._directions = stats, axes * keep[:, None, :]
+        return self
+
+    def _ranks(self, stats: ClassStats, variance: Tensor) -> Tensor:
+        most = torch.clamp(stats.m - 1, min=0, max=stats.d - 1)
+        if self.energy is None:
+            return torch.clamp(most, max=self.rank)
+        part = variance.cumsum(-1) / variance.sum(-1, keepdim=True).clamp(min=1e-30)
+        return torch.minimum((part < self.energy - 1e-7).sum(-1) + 1, most)
+
+    def residuals(self, Z: Tensor) -> Tensor:
+        """Return squared residuals (m, K) of features (m, d), or (N, m, d) fused over N encoders.
+
+        A class without samples has infinite residual.
+        """
+        if self._stats is None or self._directions is None:
+            raise InputError("NearestSubspace must be fitted before use. Call fit or fit_stats first.")
+        stats, directions = self._stats, self._directions
+        if Z.ndim not in (2, 3) or Z.shape[-1] != stats.d:
+            raise InputError(f"Z must have shape (m, {stats.d}) or (N, m, {stats.d}); got {tuple(Z.shape)}.")
+        if not bool(torch.isfinite(Z).all()):
+            raise InputError("Z must be finite; it holds NaN or infinity. Look for a diverged encoder.")
+        if Z.ndim == 3 and self.fusion == "average":
+            Z = Z.mean(0)
+        # ‖z−μ‖² − ‖Φᵀ(z−μ)‖², with (z−μ) never formed per class: O(m K d r) in one product each.
+        inside = torch.einsum("...md,kdr->...mkr", Z, directions)
+        centre = torch.einsum("kd,kdr->kr", stats.mu, directions)
+        distance2 = (Z.square().sum(-1, keepdim=True) - 2 * Z @ stats.mu.mT + stats.mu.square().sum(-1)) - (
+            inside - centre
+        ).square().sum(-1)
+        out = distance2.sum(0) if distance2.ndim == 3 else distance2
+        return out.masked_fill(~stats.held, torch.inf)
+
+    def predict(self, Z: Tensor) -> Tensor:
+        """Return labels (m,) of features (m, d) or (N, m, d)."""
+        return self.residuals(Z).argmin(-1)
+
+    def score(self, Z: Tensor, y: Tensor) -> float:
+        """Return the part of samples classified as `y` says."""
+        return float((self.predict(Z) == y).double().mean())

@@ -1,0 +1,100 @@
+"""Engine `inprocess`: all nodes on this machine, in one process or several, same results for any number."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import wait
+
+import torch
+from pydantic import Field
+
+from ratemesh.engines.hosts import Event, Host, LocalHost, WorkerHost
+from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
+from ratemesh.engines.router import Router
+from ratemesh.errors import RatemeshError
+from ratemesh.methods.protocol import Exchange, Payload, RoundLog
+
+
+class InProcess(EngineSpec):
+    """All nodes on this machine, deterministic for a seed."""
+
+    workers: int = Field(0, ge=0, description="processes that share the nodes; 0 takes one per core")
+    threads: int = Field(1, ge=1, description="torch threads of each process; part of what makes runs repeat")
+
+    @contextmanager
+    def open(self, factory: SiteFactory, nodes: int) -> Iterator["InProcessEngine"]:
+        """Start hosts, end them on the way out."""
+        count = self.processes(nodes)
+        with ExitStack() as stack:
+            if count == 1:
+                stack.enter_context(_threads(self.threads))
+                yield InProcessEngine([LocalHost(factory, range(nodes))], nodes)
+                return
+            blocks = [range(w * nodes // count, (w + 1) * nodes // count) for w in range(count)]
+            workers = []
+            for block in blocks:  # start all, then wait: they import torch side by side
+                workers.append(WorkerHost(factory, block, self.threads))
+                stack.callback(workers[-1].close)
+            for worker in workers:
+                worker.started()
+            yield InProcessEngine(workers, nodes)
+
+    def processes(self, nodes: int) -> int:
+        """Return how many processes are used for this many nodes."""
+        return min(nodes, self.workers or len(os.sched_getaffinity(0)))
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Pin torch's threads inside the block: another number may round differently."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class InProcessEngine:
+    """Plays rounds over hosts; every node's inbox is in sender order, so timing changes nothing."""
+
+    def __init__(self, hosts: Sequence[Host], nodes: int) -> None:
+        self._hosts = hosts
+        self._nodes = nodes
+        self._host_of = {node: host for host in hosts for node in host.nodes}
+
+    def play(self, t: int) -> Played:
+        """Play round t on every node."""
+        router = Router(self._nodes)
+        logs: dict[int, RoundLog] = {}
+        pending = {id(host): 0 for host in self._hosts}  # commands whose event is still to come
+        for node, host in self._host_of.items():
+            host.begin(node, t)
+            pending[id(host)] += 1
+        while len(logs) < self._nodes:
+            host, (node, event) = self._next(pending, router)
+            pending[id(host)] -= 1
+            if isinstance(event, Exchange):
+                router.post(node, event)
+            else:
+                logs[node] = event
+            for ready, inbox in router.ready():
+                target = self._host_of[ready]
+                target.resume(ready, inbox)
+                pending[id(target)] += 1
+        return Played([logs[node] for node in range(self._nodes)], router.traffic)
+
+    def _next(self, pending: dict[int, int], router: Router) -> tuple[Host, tuple[int, Event]]:
+        """Return the next event of any host that still owes one."""
+        owing = [host for host in self._hosts if pending[id(host)]]
+        if not owing:
+            raise RatemeshError(f"no node can go on: {router.stuck()}. The method's sends and receives do not match.")
+        behind_pipes = {host.connection: host for host in owing if isinstance(host, WorkerHost)}
+        host = owing[0] if not behind_pipes else behind_pipes[wait(list(behind_pipes))[0]]  # type: ignore[index]
+        return host, host.next_event()
+
+    def ask(self, what: str, argument: str = "") -> list[Payload]:
+        """Have every site carry out an errand; return the answers in node order."""
+        for host in self._hosts:
+            host.request(what, argument)
+        return [answer for host in self._hosts for answer in host.answers()]

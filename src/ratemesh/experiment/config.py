@@ -1,0 +1,123 @@
+"""One TOML file, strict: what it says is what runs, and what it misspells is an error."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+
+from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec
+from ratemesh.encoders import ENCODERS, EncoderSpec
+from ratemesh.engines import ENGINES, EngineSpec
+from ratemesh.errors import InputError
+from ratemesh.experiment.presets import PRESETS, merged
+from ratemesh.graph import TOPOLOGIES, TopologySpec
+from ratemesh.methods import METHODS, MethodSpec
+from ratemesh.methods.local import LocalSpec
+from ratemesh.specs import NamedSpec, Spec, explain, nearest, resolve
+
+
+def _named(registry: Mapping[str, type[Any]], base: type[NamedSpec], where: str) -> Any:
+    """Return a validator that turns a table with a name into the Spec it stands for."""
+    return BeforeValidator(lambda table: resolve(table, registry, base, where))
+
+
+class EvaluationSpec(Spec):
+    """How the learned features are judged at the end."""
+
+    rank: int | None = Field(None, ge=0, description="directions r_k of a class's subspace; default d/K")
+    energy: float | None = Field(None, gt=0, le=1, description="instead: part of the variance to keep")
+
+
+class OutputSpec(Spec):
+    """What a run leaves behind, beside its records."""
+
+    checkpoint_every: int = Field(1, ge=1, description="rounds between checkpoints")
+    features: int = Field(2000, ge=0, description="held-out samples whose features are kept for figures")
+
+
+class Config(Spec):
+    """A whole experiment."""
+
+    preset: str = Field("default", description="settings to start from: " + ", ".join(PRESETS))
+    seed: int = Field(0, ge=0, description="root of every random draw")
+    rounds: int = Field(40, ge=1, description="communication rounds T")
+    d: int = Field(128, ge=2, description="dimension of the representation space")
+    same_init: bool = Field(False, description="whether nodes of one architecture start from equal weights")
+    partition: str = Field("stratified", description="how samples are dealt out: " + ", ".join(PARTITIONS))
+    data: Annotated[SerializeAsAny[DatasetSpec], _named(DATASETS, DatasetSpec, "data")] = "digits"  # type: ignore[assignment]
+    graph: Annotated[SerializeAsAny[TopologySpec], _named(TOPOLOGIES, TopologySpec, "graph")] = "erdos_renyi"  # type: ignore[assignment]
+    encoders: list[Annotated[SerializeAsAny[EncoderSpec], _named(ENCODERS, EncoderSpec, "encoders")]] = Field(
+        ["mlp"],  # type: ignore[list-item]
+        min_length=1,
+        description="architectures, dealt out to the nodes in turn",
+    )
+    local: LocalSpec = LocalSpec()
+    method: Annotated[SerializeAsAny[MethodSpec], _named(METHODS, MethodSpec, "method")] = "alg1"  # type: ignore[assignment]
+    engine: Annotated[SerializeAsAny[EngineSpec], _named(ENGINES, EngineSpec, "engine")] = "inprocess"  # type: ignore[assignment]
+    evaluation: EvaluationSpec = EvaluationSpec()
+    output: OutputSpec = OutputSpec()
+
+    @model_validator(mode="after")
+    def _known_partition(self) -> "Config":
+        if self.partition not in PARTITIONS:
+            raise InputError(
+                f"partition must be a known name; got '{self.partition}'. {nearest(self.partition, PARTITIONS)}"
+            )
+        return self
+
+    def to_toml(self) -> str:
+        """Return the resolved configuration, every default written out."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def digest(self) -> str:
+        """Return a fingerprint of all that decides the results; where and how often to save does not."""
+        decides = self.model_dump(mode="json", exclude={"output": True, "engine": {"workers"}})
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def make_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
+    """Validate a table of settings on top of its preset; overrides are "a.b=value" and win."""
+    given = dict(table)
+    for override in overrides:
+        _override(given, override)
+    preset = given.get("preset", "default")
+    if preset not in PRESETS:
+        raise InputError(f"preset must be a known name; got {preset!r}. {nearest(str(preset), PRESETS)}")
+    try:
+        return Config.model_validate(merged(PRESETS[preset], given))
+    except ValidationError as error:
+        raise InputError(explain(error, Config, "")) from None
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read and validate a TOML file."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"config must be a readable TOML file; got '{path}' ({error}).") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"config must be valid TOML; '{path}' is not: {error}.") from None
+    return make_config(table, overrides)
+
+
+def _override(table: dict[str, Any], override: str) -> None:
+    """Apply "a.b=value"; the value is TOML, or a plain word."""
+    key, equals, text = override.partition("=")
+    keys = key.strip().split(".")
+    if not equals or not all(keys):
+        raise InputError(f"--set must look like a.b=value; got '{override}'. Example: --set method.rho=0.05")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for step in keys[:-1]:
+        inner = table.get(step, {})
+        # `data = "digits"` is short for a table with a name
+        table[step] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, Mapping) else {}
+        table = table[step]
+    table[keys[-1]] = value

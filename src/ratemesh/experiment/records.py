@@ -1,0 +1,152 @@
+"""The run folder: everything a run leaves, and all that figures and reports ever read.
+
+config.toml            resolved configuration, every default written out
+environment.json       versions, machine kind, time of start
+rounds.jsonl           one record a round; the same bytes for the same configuration, resumed or not
+timing.jsonl           seconds a round: the part that never repeats
+metrics.json           final numbers; there only when the run is complete
+features*.safetensors  held-out features before and after training
+checkpoints/           states of the last good round, see `checkpoint.json`
+"""
+
+import fcntl
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ratemesh.errors import InputError, RatemeshError
+from ratemesh.experiment.config import Config, load_config
+from ratemesh.experiment.files import plain, read_json, write_json, write_text
+
+SCHEMA = 1
+
+
+class RunFolder:
+    """Paths and files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.rounds = path / "rounds.jsonl"
+        self.timing = path / "timing.jsonl"
+        self.metrics = path / "metrics.json"
+        self.features = path / "features.safetensors"
+        self.initial_features = path / "features-initial.safetensors"
+        self.checkpoints = path / "checkpoints"
+        self.checkpoint = path / "checkpoint.json"
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> "RunFolder":
+        """Make a new folder; one that holds anything is left alone."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(
+                f"out must be a new or empty folder; '{path}' exists. Choose another, delete it, or go on with it: "
+                f"ratemesh resume {path}"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"out must be a folder that can be made; got '{path}' ({error}).") from None
+        folder = cls(path)
+        write_text(folder.config, config.to_toml())
+        write_json(path / "environment.json", environment())
+        return folder
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """Open the folder of an earlier run."""
+        folder = cls(path)
+        if not folder.config.is_file():
+            raise InputError(f"'{path}' must be a run folder; it has no config.toml. Give the --out of a run.")
+        return folder
+
+    def load_config(self) -> Config:
+        """Read the resolved configuration."""
+        return load_config(self.config)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second process out of the folder; the lock goes with the process, however it ends."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"'{self.path}' is in use by another process. Wait for it, or end it.") from None
+            yield
+
+    def append(self, path: Path, record: Mapping[str, Any]) -> None:
+        """Add one line."""
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(plain(record), allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RatemeshError(f"cannot write '{path}': {error}. Free some space; the run can be resumed.") from error
+
+    def records(self) -> list[dict[str, Any]]:
+        """Read the rounds; a last line that a crash cut short is passed over."""
+        if not self.rounds.exists():
+            return []
+        out = []
+        for line in self.rounds.read_text(encoding="utf-8").splitlines():
+            try:
+                out.append(json.loads(line))
+            except ValueError:
+                break
+        return out
+
+    def keep_rounds(self, last: int) -> None:
+        """Drop what was recorded after round `last`: it will be played again."""
+        for path in (self.rounds, self.timing):
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+            write_text(path, "".join(lines[:last]))
+
+    def commit(self, t: int, digest: str) -> None:
+        """Make `checkpoints/round-t` the one to resume from, and drop older ones."""
+        write_json(self.checkpoint, {"schema": SCHEMA, "round": t, "config": digest})
+        for other in self.checkpoints.iterdir():
+            if other != self.states(t):
+                shutil.rmtree(other, ignore_errors=True)
+
+    def states(self, t: int) -> Path:
+        """Return the folder of the node states after round t."""
+        return self.checkpoints / f"round-{t:06d}"
+
+    def last_good_round(self, config: Config) -> int:
+        """Return the round to resume after; 0 starts anew."""
+        if not self.checkpoint.exists():
+            return 0
+        saved = read_json(self.checkpoint)
+        if saved.get("schema") != SCHEMA:
+            raise InputError(f"'{self.checkpoint}' has schema {saved.get('schema')}; this version reads {SCHEMA}.")
+        if saved.get("config") != config.digest():
+            raise InputError(
+                f"'{self.checkpoint}' belongs to another configuration than '{self.config}'. "
+                "Restore the configuration, or start a new run with it."
+            )
+        return int(saved["round"])
+
+
+def environment() -> dict[str, Any]:
+    """Return what a reader needs to judge the numbers, and nothing that names the machine."""
+    packages = ("ratemesh", "torch", "numpy", "networkx", "scikit-learn", "safetensors")
+    return {
+        "schema": SCHEMA,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python": sys.version.split()[0],
+        "packages": {name: version(name) for name in packages},
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)),
+        "torch_threads": torch.get_num_threads(),
+    }

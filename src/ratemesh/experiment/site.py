@@ -1,0 +1,129 @@
+"""A node as an engine hosts it: made from the configuration alone, in whatever process."""
+
+import json
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.core.theory import proportion_gap, theorem1_gaps
+from ratemesh.data import Dataset, partition
+from ratemesh.engines.protocol import SiteFactory
+from ratemesh.errors import InputError, RatemeshWarning
+from ratemesh.experiment.config import Config, make_config
+from ratemesh.experiment.files import read_tensors, write_tensors
+from ratemesh.graph import Topology
+from ratemesh.methods.local import encode
+from ratemesh.methods.protocol import Node, Payload, Round
+from ratemesh.seeds import generator
+
+PROPORTION_TOLERANCE = 0.05
+"""Largest |m_ik/m_i − m_k/m| that still counts as Assumption 1: whole samples never divide exactly."""
+
+
+class Plan:
+    """What all nodes of an experiment agree on: data, graph and who holds what."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.data: Dataset = config.data.load(config.seed)
+        self.topology: Topology = config.graph.build(config.seed)
+        draw = generator(config.seed, "partition")
+        self.parts = partition(config.partition, self.data.y_train, self.topology.nodes, draw)
+
+    def counts(self) -> Tensor:
+        """Return samples per node and class, (N, K)."""
+        K = self.data.num_classes
+        return torch.stack([torch.bincount(self.data.y_train[part], minlength=K) for part in self.parts])
+
+    def check(self) -> None:
+        """Refuse what cannot work; warn of what the theory does not cover."""
+        counts = self.counts()
+        total = counts.sum(0)
+        if bool((total == 0).any()):
+            raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
+        gap = proportion_gap(counts)
+        if gap > PROPORTION_TOLERANCE:
+            _warn(
+                f"Assumption 1 does not hold: class proportions differ between nodes by up to {gap:.3f}. "
+                "Use partition = 'stratified', or balance the data."
+            )
+        K, d = self.data.num_classes, self.config.d
+        ranks = torch.full((K,), max(1, d // K)) if self.data.ranks is None else self.data.ranks
+        for gap_in_words in theorem1_gaps(d, ranks, total / total.sum(), self.config.method.eps2):
+            _warn(gap_in_words)
+        for spec in self.config.encoders:  # a network that does not fit the samples is found out now
+            spec.network(tuple(self.data.X_train.shape[1:]), d)
+
+    def node(self, index: int) -> Node:
+        """Return what node `index` is given."""
+        config, data, part = self.config, self.data, self.parts[index]
+        which = index % len(config.encoders)
+        names = ("architecture", which) if config.same_init else ("node", index)
+        shape = tuple(data.X_train.shape[1:])
+        return Node(
+            index=index,
+            neighbours=self.topology.neighbours(index),
+            X=data.X_train[part],
+            y=data.y_train[part],
+            num_classes=data.num_classes,
+            share=len(part) / len(data.y_train),
+            encoder=config.encoders[which].build(shape, config.d, config.seed, *names),
+            local=config.local,
+            seed=config.seed,
+        )
+
+
+class ExperimentSite:
+    """A node's program, and the errands between rounds."""
+
+    def __init__(self, plan: Plan, index: int) -> None:
+        self.plan = plan
+        self.index = index
+        self.program = plan.config.method.program(plan.node(index))
+
+    def round(self, t: int) -> Round:
+        """Play round t."""
+        return self.program.round(t)
+
+    def do(self, what: str, argument: str) -> Payload:
+        """Carry out an errand: save or load a folder, or answer with features or statistics."""
+        if what == "save":
+            write_tensors(self._file(argument), self.program.state())
+        elif what == "load":
+            self.program.load_state(read_tensors(self._file(argument)))
+        elif what == "features":
+            return {"Z": encode(self.program.encoder, self.plan.data.X_test)}
+        elif what == "stats":
+            stats: ClassStats = self.program.stats
+            passes = torch.tensor(self.program.sample_passes)
+            return {"V": stats.V, "mu": stats.mu, "m": stats.m, "sample_passes": passes}
+        else:
+            raise ValueError(f"no errand '{what}'")
+        return {}
+
+    def _file(self, folder: str) -> Path:
+        return Path(folder) / f"node-{self.index:04d}.safetensors"
+
+
+@lru_cache(maxsize=1)
+def _plan(config_json: str) -> Plan:
+    """Load data and graph once a process, however many nodes it hosts."""
+    return Plan(make_config(json.loads(config_json)))
+
+
+def make_site(config_json: str, index: int) -> ExperimentSite:
+    """Make the site of node `index`: the function that engines import by name."""
+    return ExperimentSite(_plan(config_json), index)
+
+
+def factory(config: Config) -> SiteFactory:
+    """Return the recipe of this experiment's sites."""
+    return SiteFactory("ratemesh.experiment.site:make_site", config.model_dump_json(exclude_none=True))
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RatemeshWarning, stacklevel=3)

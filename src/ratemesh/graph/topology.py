@@ -1,0 +1,183 @@
+"""Undirected communication graphs, each a named setting with its own options."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import networkx as nx
+from pydantic import Field
+
+from ratemesh.errors import InputError
+from ratemesh.seeds import child_seed
+from ratemesh.specs import NamedSpec
+
+ATTEMPTS = 1000
+"""How many Erdős–Rényi graphs are drawn before we say that p is too small."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """An undirected simple graph on nodes 0..nodes-1; edges (i, j) with i < j, sorted."""
+
+    nodes: int
+    edges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, graph: "nx.Graph[int]") -> "Topology":
+        """Take the nodes and edges of a networkx graph on 0..n-1."""
+        return cls(graph.number_of_nodes(), tuple(sorted((min(e), max(e)) for e in graph.edges)))
+
+    def neighbours(self, i: int) -> tuple[int, ...]:
+        """Return N_i, ascending."""
+        return tuple(sorted({a + b - i for a, b in self.edges if i in (a, b)}))
+
+    def components(self) -> list[list[int]]:
+        """Return the connected components, each ascending, ordered by their lowest node."""
+        graph: nx.Graph[int] = nx.Graph(self.edges)
+        graph.add_nodes_from(range(self.nodes))
+        return sorted(sorted(part) for part in nx.connected_components(graph))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether every node reaches every other."""
+        return len(self.components()) == 1
+
+
+class TopologySpec(NamedSpec):
+    """Settings of a topology."""
+
+    kind: ClassVar[str] = "topology"
+    nodes: int = Field(10, ge=1, le=100_000, description="number of nodes N")
+
+    @abstractmethod
+    def draw(self, seed: int) -> Topology:
+        """Return the graph; anything random comes from `seed`."""
+
+    def build(self, seed: int) -> Topology:
+        """Return the graph, connected: information must be able to reach every node."""
+        topology = self.draw(seed)
+        if not topology.is_connected:
+            raise InputError(
+                f"graph must be connected; '{self.name}' falls into {named(topology.components())}. "
+                "Add edges between them, or use graph.name = 'empty' for independent nodes."
+            )
+        return topology
+
+
+def named(components: list[list[int]]) -> str:
+    """Return components in words, the long ones cut."""
+    shown = ["{" + ", ".join(map(str, c[:12])) + (", …" if len(c) > 12 else "") + "}" for c in components[:8]]
+    more = f" and {len(components) - 8} more" if len(components) > 8 else ""
+    return f"{len(components)} components: {', '.join(shown)}{more}"
+
+
+class ErdosRenyi(TopologySpec):
+    """Every pair is joined with probability p; drawn again until connected (the paper: p = 0.5)."""
+
+    p: float = Field(0.5, gt=0, le=1, description="probability of an edge")
+
+    def draw(self, seed: int) -> Topology:
+        """Draw until connected, at most ATTEMPTS times."""
+        for attempt in range(ATTEMPTS):
+            graph = nx.gnp_random_graph(self.nodes, self.p, seed=child_seed(seed, "graph", attempt) % 2**32)
+            topology = Topology.of(graph)
+            if topology.is_connected:
+                return topology
+        raise InputError(
+            f"graph.p must be large enough for a connected graph of {self.nodes} nodes; got {self.p}, and "
+            f"{ATTEMPTS} draws were all disconnected. Take p above {math.log(self.nodes) / self.nodes:.2g}."
+        )
+
+
+class Ring(TopologySpec):
+    """Node i is joined to i ± 1."""
+
+    def draw(self, seed: int) -> Topology:
+        """Return the cycle (one edge for two nodes, none for one)."""
+        return of_edges(self.nodes, ((i, (i + 1) % self.nodes) for i in range(self.nodes)))
+
+
+class Grid(TopologySpec):
+    """A rectangle as square as the number of nodes allows, each node joined to those beside it."""
+
+    rows: int | None = Field(None, ge=1, description="number of rows; must divide nodes")
+
+    def draw(self, seed: int) -> Topology:
+        """Return the grid, nodes numbered row by row."""
+        rows = self.rows or max(r for r in range(1, math.isqrt(self.nodes) + 1) if self.nodes % r == 0)
+        if self.nodes % rows:
+            raise InputError(f"graph.rows must divide graph.nodes = {self.nodes}; got {rows}.")
+        grid = nx.grid_2d_graph(rows, self.nodes // rows)
+        return Topology.of(nx.convert_node_labels_to_integers(grid, ordering="sorted"))
+
+
+class Star(TopologySpec):
+    """Node 0 is joined to all others."""
+
+    def draw(self, seed: int) -> Topology:
+        """Return the star."""
+        return of_edges(self.nodes, ((0, i) for i in range(1, self.nodes)))
+
+
+class Complete(TopologySpec):
+    """Every pair is joined."""
+
+    def draw(self, seed: int) -> Topology:
+        """Return the complete graph."""
+        return Topology.of(nx.complete_graph(self.nodes))
+
+
+class Empty(TopologySpec):
+    """No edges: every node for itself (Independent MCR²; with nodes = 1, Centralised MCR²)."""
+
+    def draw(self, seed: int) -> Topology:
+        """Return the graph without edges."""
+        return of_edges(self.nodes, ())
+
+    def build(self, seed: int) -> Topology:
+        """Return the graph; being disconnected is the point of it."""
+        return self.draw(seed)
+
+
+class EdgeFile(TopologySpec):
+    """Edges from a text file: two node numbers a line, '#' starts a comment."""
+
+    path: Path = Field(description="file with one edge 'i j' a line")
+
+    def draw(self, seed: int) -> Topology:
+        """Read the file."""
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"graph.path must be a readable text file; got '{self.path}' ({error}).") from None
+        return of_edges(self.nodes, (e for n, line in enumerate(lines, 1) if (e := self._edge(n, line))))
+
+    def _edge(self, number: int, line: str) -> tuple[int, int] | None:
+        words = line.split("#", maxsplit=1)[0].split()
+        if not words:
+            return None
+        if len(words) != 2 or not all(w.isdecimal() and int(w) < self.nodes for w in words):
+            raise InputError(
+                f"{self.path}:{number} must hold two node numbers in 0..{self.nodes - 1}; got '{line.strip()}'. "
+                "Correct the line or raise graph.nodes."
+            )
+        return int(words[0]), int(words[1])
+
+
+def of_edges(nodes: int, edges: Iterable[tuple[int, int]]) -> Topology:
+    """Return the topology with these edges; direction, repeats and loops do not count."""
+    return Topology(nodes, tuple(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]})))
+
+
+TOPOLOGIES: dict[str, type[TopologySpec]] = {
+    "complete": Complete,
+    "edge_file": EdgeFile,
+    "empty": Empty,
+    "erdos_renyi": ErdosRenyi,
+    "grid": Grid,
+    "ring": Ring,
+    "star": Star,
+}

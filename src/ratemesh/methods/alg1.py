@@ -1,0 +1,128 @@
+"""Algorithm 1: distributed representation learning for i.i.d. data, and its switches.
+
+Centralised MCR² is this on one node, Independent MCR² is this on the empty graph. The line numbers in
+`Alg1Program.round` count as in the typeset Algorithm 1. Rounds exchange first: the same iterates as
+transmitting at the end, and one transmission fewer.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
+from ratemesh.core.lagrangian import Coupling
+from ratemesh.core.rates import rate_reduction
+from ratemesh.core.running import RunningStats
+from ratemesh.core.stats import ClassStats
+from ratemesh.graph import Topology
+from ratemesh.methods.local import LocalTrainer
+from ratemesh.methods.messages import StatsMessage, pack, unpack
+from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Round, RoundLog
+from ratemesh.methods.switches import CouplingSpec, Gauge, GaugeSpec, RunningSpec, WarmStartSpec, warm_start
+from ratemesh.metrics.geometry import relative_distance
+
+
+class Alg1(MethodSpec):
+    """Algorithm 1 with gauge alignment, running statistics and late coupling; preset "paper" is as printed."""
+
+    rho: float = Field(0.1, ge=0, description="ρ, step size of the duals (R1_2a)")
+    gamma: float = Field(1.0, ge=0, description="γ, penalty parameter (lagran1_2)")
+    eps2: float = Field(0.5, gt=0, description="ε², squared distortion of the coding rate")
+    objective_scale: Literal["paper", "local"] = Field("local", description="weight of ΔR: m_i/m, or 1")
+    coupling: CouplingSpec = CouplingSpec()
+    running: RunningSpec = RunningSpec()
+    gauge: GaugeSpec = GaugeSpec()
+    warm_start: WarmStartSpec = WarmStartSpec()
+
+    def program(self, node: Node) -> "Alg1Program":
+        """Return node i's part."""
+        return Alg1Program(self, node)
+
+    def label(self, topology: Topology) -> str:
+        """Name the configuration and the switches that are on; without edges nothing can be coupled."""
+        alone = [self.running.label(), self.warm_start.label()]
+        if not topology.edges:
+            return " + ".join(["Centralised MCR²" if topology.nodes == 1 else "Independent MCR²", *filter(None, alone)])
+        return " + ".join(["Algorithm 1", *filter(None, [self.gauge.label(), self.coupling.label(), *alone])])
+
+
+class Alg1Program:
+    """Node i's state and rounds."""
+
+    def __init__(self, spec: Alg1, node: Node) -> None:
+        self.spec = spec
+        self.node = node
+        self.encoder = node.encoder
+        self.trainer = LocalTrainer(node.encoder, node.local, node.seed, node.index, "alg1")
+        self.gauge = Gauge(spec.gauge, root=node.index == 0)
+        self.trainer.sample_passes += warm_start(spec.warm_start, node)
+        self.stats = self._shard_stats(0)  # V^(0), l. 3
+        self.Y = torch.zeros_like(self.stats.V)  # Y^(0) = 0, l. 2
+
+    @property
+    def sample_passes(self) -> int:
+        """Samples that went through a training step so far."""
+        return self.trainer.sample_passes
+
+    def round(self, t: int) -> Round:
+        """Play round t of Algorithm 1."""
+        spec, node = self.spec, self.node
+        strength = spec.coupling.at(t)
+        inbox = yield self._exchange()  # l. 3 / 15: transmit V_i^(t-1) to all neighbours
+        peers = {j: unpack(payload, j, node.num_classes, self.stats.d) for j, payload in inbox.items()}
+        V_nbr = [peer.stats for peer in peers.values()]
+        self.Y = dual_step(self.Y, self.stats, V_nbr, strength * spec.rho)  # l. 7–8, (R1_2a)
+        T_bar, n = fold_neighbours(self.stats, V_nbr)  # (R1_T)
+        coupling = Coupling.of(self.Y, T_bar, n, strength * spec.gamma)
+        self._train(t, coupling)  # l. 9–12, (R1_2c)
+        self.stats = self._shard_stats(t)  # l. 14–15
+        self.stats = self.gauge.turn(self.encoder, self.stats, list(peers.values()))  # ours
+        return self._log(V_nbr, strength)
+
+    def _shard_stats(self, t: int) -> ClassStats:
+        node = self.node
+        return self.trainer.stats(self.encoder, node.X, node.y, node.num_classes, t)
+
+    def _exchange(self) -> Exchange:
+        message = StatsMessage(self.stats, self.gauge.hops)
+        payload = pack(message, means=self.spec.gauge.uses_means, frame=self.spec.gauge.enabled)
+        return Exchange("stats", dict.fromkeys(self.node.neighbours, payload), frozenset(self.node.neighbours))
+
+    def _train(self, t: int, coupling: Coupling) -> None:
+        """Minimise the local augmented Lagrangian (lagran1_2) for T' steps."""
+        spec, node = self.spec, self.node
+        scale = node.share if spec.objective_scale == "paper" else 1.0
+        running = RunningStats(self.stats, spec.running.beta, spec.running.refresh)
+
+        def objective(X: Tensor, y: Tensor) -> Tensor:
+            terms = coupled_loss(self.encoder(X), y, coupling, eps2=spec.eps2, scale=scale, running=running)
+            return terms.total
+
+        self.trainer.train(node.X, node.y, objective, t)
+
+    def _log(self, V_nbr: Sequence[ClassStats], strength: float) -> RoundLog:
+        """Say what this node knows: rates of its shard, distance to the neighbours it heard."""
+        rates = rate_reduction(self.stats, self.spec.eps2)
+        distances = [relative_distance(self.stats, other) for other in V_nbr]
+        return {
+            "expand": float(rates.expand),
+            "compress": float(rates.compress),
+            "reduction": float(rates.reduction),
+            "disagreement": sum(distances) / len(distances) if distances else float("nan"),
+            "coupling": strength,
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """Return encoder, optimiser, duals, statistics and frame."""
+        own = {"Y": self.Y, "V": self.stats.V, "mu": self.stats.mu, "m": self.stats.m}
+        return {**self.trainer.state(), **own, "hops": torch.tensor(self.gauge.hops)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from `state`."""
+        self.trainer.load_state(state)
+        self.Y = state["Y"]
+        self.stats = ClassStats(state["V"], state["mu"], state["m"])
+        self.gauge.hops = int(state["hops"])

@@ -1,0 +1,129 @@
+"""The only training loop: a method passes an objective, never a loop of its own."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.errors import NonFiniteError, NonFiniteFeaturesError
+from ratemesh.seeds import generator, seeded
+from ratemesh.specs import Spec
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""Samples (n, ...) and labels (n,) of a batch to the scalar to minimise."""
+
+ENCODE_BATCH = 1024
+"""Rows per pass when the whole shard is encoded; bounds memory, does not change the result's meaning."""
+
+
+class LocalSpec(Spec):
+    """Local training of a round, the same for every method."""
+
+    epochs: int = Field(5, ge=0, description="local epochs a round (the paper's T', in epochs)")
+    batch_size: int = Field(1000, ge=2, description="rows of a mini-batch; cut to the shard's size")
+    lr: float = Field(1e-3, gt=0, description="Adam's learning rate η")
+    weight_decay: float = Field(1e-5, ge=0, description="L2 penalty inside Adam")
+
+
+class LocalTrainer:
+    """Mini-batch Adam on one node's shard; keeps the optimiser between rounds.
+
+    Args:
+        modules: what is trained, e.g. the encoder, or encoder and head.
+        node: whose shard it is, for random draws and messages.
+        purpose: tells this trainer's random draws from the node's others.
+    """
+
+    def __init__(self, modules: nn.Module, local: LocalSpec, seed: int, node: int, purpose: str) -> None:
+        self.modules = modules
+        self.local = local
+        self.seed = seed
+        self.node = node
+        self.purpose = purpose
+        self.optimizer = torch.optim.Adam(
+            modules.parameters(), lr=local.lr, weight_decay=local.weight_decay, fused=True
+        )
+        self.sample_passes = 0
+
+    def train(self, X: Tensor, y: Tensor, objective: Objective, t: int) -> None:
+        """Minimise `objective` for the local epochs of round t."""
+        self.modules.train()
+        place = (self.seed, "train", self.node, self.purpose, t)
+        with seeded(*place, "dropout"):
+            for rows in batches(len(y), self.local, generator(*place, "batches")):
+                self.optimizer.zero_grad(set_to_none=True)
+                loss = objective(X[rows], y[rows])
+                if not math.isfinite(loss.item()):
+                    raise self._lost(loss.item(), X[rows], y[rows], t)
+                loss.backward()
+                self.optimizer.step()
+                self.sample_passes += len(rows)
+
+    def stats(self, encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int, t: int) -> ClassStats:
+        """Return the statistics of the whole shard after round t, or say where the numbers were lost."""
+        try:
+            return shard_stats(encoder, X, y, num_classes)
+        except NonFiniteFeaturesError as lost:
+            raise self._error("features", math.nan, lost.label, t) from None
+
+    def _lost(self, loss: float, X: Tensor, y: Tensor, t: int) -> NonFiniteError:
+        """Find the class whose features are no longer numbers."""
+        with torch.no_grad():
+            bad = [~torch.isfinite(out).flatten(1).all(1) for out in [self.modules(X)]]
+        label = int(y[bad[0]][0]) if bool(bad[0].any()) else int(y.mode().values)
+        return self._error("loss", loss, label, t)
+
+    def _error(self, what: str, value: float, label: int, t: int) -> NonFiniteError:
+        return NonFiniteError(
+            f"{what} of node {self.node} must be finite; got {value} in round {t}, class {label}. The last good "
+            f"checkpoint is kept. Lower local.lr (now {self.local.lr:g}), or raise local.batch_size."
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Return weights, buffers and optimiser moments as named tensors."""
+        moments = {
+            f"optimizer.{index}.{name}": value
+            for index, entry in self.optimizer.state_dict()["state"].items()
+            for name, value in entry.items()
+        }
+        weights = {f"modules.{name}": value for name, value in self.modules.state_dict().items()}
+        return {**weights, **moments, "sample_passes": torch.tensor(self.sample_passes)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from `state`."""
+        self.modules.load_state_dict(
+            {name.removeprefix("modules."): value for name, value in state.items() if name.startswith("modules.")}
+        )
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in state.items():
+            if name.startswith("optimizer."):
+                _, index, field = name.split(".")
+                moments.setdefault(int(index), {})[field] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.sample_passes = int(state["sample_passes"])
+
+
+def batches(rows: int, local: LocalSpec, draw: torch.Generator) -> Iterator[Tensor]:
+    """Yield shuffled index batches of all epochs, equal in size to within one row: no tiny last batch."""
+    parts = max(1, min(-(-rows // local.batch_size), rows // 2))
+    for _ in range(local.epochs):
+        yield from torch.randperm(rows, generator=draw).tensor_split(parts)
+
+
+@torch.no_grad()
+def encode(encoder: nn.Module, X: Tensor) -> Tensor:
+    """Return the features (m, d) of all samples, encoder in eval mode."""
+    encoder.eval()
+    return torch.cat([encoder(part) for part in X.split(ENCODE_BATCH)])
+
+
+@torch.no_grad()
+def shard_stats(encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int) -> ClassStats:
+    """Return the class statistics of a whole shard, streamed, encoder in eval mode."""
+    encoder.eval()
+    parts = zip(X.split(ENCODE_BATCH), y.split(ENCODE_BATCH), strict=True)
+    return ClassStats.sum(ClassStats.of(encoder(part), labels, num_classes) for part, labels in parts)

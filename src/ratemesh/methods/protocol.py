@@ -1,0 +1,101 @@
+"""What a method and an engine know of each other.
+
+One round of one node is a generator: it yields what it sends and from whom it must hear, is resumed
+with what arrived, and returns its log. It never learns where the other nodes run, so the same program
+runs inside one process, in many, or across a network.
+"""
+
+from abc import abstractmethod
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from torch import Tensor
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.encoders import Encoder
+from ratemesh.graph import Topology
+from ratemesh.methods.local import LocalSpec
+from ratemesh.specs import NamedSpec
+
+Payload = Mapping[str, Tensor]
+"""Named tensors; the only thing that travels."""
+
+Inbox = Mapping[int, Payload]
+"""What arrived, by sender, ascending."""
+
+RoundLog = Mapping[str, float]
+"""What a node says of its round."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Send payloads to nodes and wait for one message of the same tag from each node in `recv`."""
+
+    tag: str
+    send: Mapping[int, Payload]
+    recv: frozenset[int]
+
+
+Round = Generator[Exchange, Inbox, RoundLog]
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a node is given: its place in the graph, its data, its encoder, and the run's settings.
+
+    Attributes:
+        index: i.
+        neighbours: N_i, ascending.
+        X, y: local training samples and labels (m_i,).
+        num_classes: K.
+        share: m_i / m, this node's part of all training samples.
+        encoder: the node's own network.
+        local: settings of local training.
+        seed: root seed; draw with `seeds.generator(seed, index, ...)`.
+    """
+
+    index: int
+    neighbours: tuple[int, ...]
+    X: Tensor
+    y: Tensor
+    num_classes: int
+    share: float
+    encoder: Encoder
+    local: LocalSpec
+    seed: int
+
+
+class Program(Protocol):
+    """One node's part in a run, with its state between rounds."""
+
+    encoder: Encoder
+    stats: ClassStats
+
+    @property
+    def sample_passes(self) -> int:
+        """Samples that went through a training step so far."""
+
+    def round(self, t: int) -> Round:
+        """Play round t, counted from 1."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that the next round depends on."""
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a state that `state` returned."""
+
+
+class MethodSpec(NamedSpec):
+    """Settings of a method; `program` makes one node's part of it."""
+
+    kind: ClassVar[str] = "method"
+    eps2: float
+
+    @abstractmethod
+    def program(self, node: Node) -> Program:
+        """Return the node's program, initialised without communication."""
+
+    @abstractmethod
+    def label(self, topology: Topology) -> str:
+        """Return the method's name on this graph as tables show it, with the switches that are on."""

@@ -1,0 +1,126 @@
+"""What ratemesh adds to the printed algorithm, each a switch; preset "paper" turns all of them off."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from ratemesh.core.gauge import align
+from ratemesh.core.stats import ClassStats
+from ratemesh.encoders import Encoder
+from ratemesh.methods.local import LocalTrainer
+from ratemesh.methods.messages import NO_FRAME, StatsMessage
+from ratemesh.methods.protocol import Node
+from ratemesh.specs import Spec
+
+
+class CouplingSpec(Spec):
+    """How strongly neighbours pull, over the rounds: a factor on γ and ρ.
+
+    "constant": 1 from the first round (paper). "late": 0 before round `start`, then 1. "ramp": 0 before
+    `start`, then rising in equal steps to 1 over `ramp` rounds. A penalty at full strength from the first
+    round can hold features collapsed before the expansion term gets going; hence "late".
+    """
+
+    schedule: Literal["constant", "late", "ramp"] = Field("late", description="constant (paper), late or ramp")
+    start: int = Field(8, ge=1, description="first coupled round of late and ramp")
+    ramp: int = Field(8, ge=1, description="rounds until full strength (ramp only)")
+
+    def at(self, t: int) -> float:
+        """Return the factor of round t, counted from 1."""
+        if self.schedule == "constant":
+            return 1.0
+        if t < self.start:
+            return 0.0
+        return 1.0 if self.schedule == "late" else min(1.0, (t - self.start + 1) / self.ramp)
+
+    def label(self) -> str:
+        """Name the schedule unless it is the paper's."""
+        return "" if self.schedule == "constant" else f"{self.schedule} coupling"
+
+
+class RunningSpec(Spec):
+    """Running class statistics (see `core.running`)."""
+
+    beta: float = Field(0.1, ge=0, le=1, description="β, weight of a new batch; 1 is the paper's in-batch loss")
+    refresh: int = Field(1, ge=1, description="batches between updates of the loss's curvature")
+
+    def label(self) -> str:
+        """Name the switch if it is on."""
+        return "" if self.beta == 1 else "running statistics"
+
+
+class GaugeSpec(Spec):
+    """Gauge alignment (see `core.gauge`)."""
+
+    enabled: bool = Field(True, description="turn feature spaces towards the neighbours' after every round")
+    means: float = Field(1.0, ge=0, description="weight of class means in the alignment; 0 leaves them out")
+    iterations: int = Field(20, ge=1, description="most steps of one alignment")
+
+    @property
+    def uses_means(self) -> bool:
+        """Whether class means travel."""
+        return self.enabled and self.means > 0
+
+    def label(self) -> str:
+        """Name the switch if it is on."""
+        return "" if not self.enabled else "gauge with class means" if self.means else "gauge"
+
+
+class Gauge:
+    """A node's gauge: the frame spreads from the root, one hop a round, then all keep in step.
+
+    A node without a frame aligns to the neighbours nearest to the root and counts one hop more; so
+    does a node that joins late. With a frame it aligns to all neighbours that have one.
+    """
+
+    def __init__(self, spec: GaugeSpec, *, root: bool) -> None:
+        self.spec = spec
+        self.hops = 0 if root else NO_FRAME
+
+    def turn(self, encoder: Encoder, stats: ClassStats, peers: Sequence[StatsMessage]) -> ClassStats:
+        """Turn the encoder towards the peers; return the statistics as they are after the turn."""
+        framed = [peer for peer in peers if peer.hops != NO_FRAME]
+        if not (self.spec.enabled and framed):
+            return stats
+        nearest = min(peer.hops for peer in framed)
+        new = self.hops == NO_FRAME
+        if new:
+            framed = [peer for peer in framed if peer.hops == nearest]
+            self.hops = nearest + 1
+        target = ClassStats.sum(peer.stats for peer in framed)
+        Q = align(stats, target, means=self.spec.means, iterations=self.spec.iterations, from_identity_only=not new)
+        encoder.turn(Q)
+        return stats.rotated(Q)
+
+
+class WarmStartSpec(Spec):
+    """Cross-entropy before the first round, with a head that never leaves the node and is discarded."""
+
+    epochs: int = Field(0, ge=0, description="epochs of cross-entropy; 0 is off")
+    batch_size: int = Field(128, ge=2, description="rows of a mini-batch")
+
+    def label(self) -> str:
+        """Name the switch if it is on."""
+        return "cross-entropy warm start" if self.epochs else ""
+
+
+def warm_start(spec: WarmStartSpec, node: Node) -> int:
+    """Train the encoder with cross-entropy on local data; return the samples passed."""
+    if not spec.epochs:
+        return 0
+    d = node.encoder.gauge.shape[0]
+    head = nn.Linear(d, node.num_classes)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    local = node.local.model_copy(update={"epochs": spec.epochs, "batch_size": spec.batch_size})
+    trainer = LocalTrainer(nn.ModuleList([node.encoder, head]), local, node.seed, node.index, "warm start")
+    # Features of unit length need a temperature before a softmax can be sure of anything.
+    temperature = d**0.5
+
+    def objective(X: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(temperature * head(node.encoder(X)), y)
+
+    trainer.train(node.X, node.y, objective, 0)
+    return trainer.sample_passes

@@ -1,0 +1,1 @@
+"""Features or statistics in, numbers out."""

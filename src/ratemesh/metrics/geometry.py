@@ -1,0 +1,43 @@
+"""How far apart nodes are, how far apart classes are, and how much room a class uses."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ratemesh.core.stats import ClassStats
+
+
+def disagreement(stats: Sequence[ClassStats], edges: Sequence[tuple[int, int]]) -> float:
+    """Return the mean over directed edges of ‖V_i − V_j‖ / ‖V_i‖, Frobenius over all shared classes.
+
+    0 at consensus, √2 for unrelated subspaces; NaN on a graph without edges.
+    """
+    directed = [pair for i, j in edges for pair in ((i, j), (j, i))]
+    return _mean([relative_distance(stats[i], stats[j]) for i, j in directed])
+
+
+def relative_distance(a: ClassStats, b: ClassStats) -> float:
+    """Return ‖V_a − V_b‖ / ‖V_a‖ over the classes both hold."""
+    shared = (a.held & b.held).to(a.V.dtype)[:, None, None]
+    return float(((a.V - b.V) * shared).norm() / (a.V * shared).norm().clamp(min=1e-12))
+
+
+def overlap(stats: ClassStats) -> float:
+    """Return the mean over pairs of classes of ⟨V_k, V_l⟩ / (‖V_k‖‖V_l‖); 0 is orthogonal subspaces."""
+    V = stats.V[stats.held].flatten(1)
+    V = V / V.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    pairs = torch.triu_indices(len(V), len(V), offset=1)
+    return _mean((V @ V.T)[pairs[0], pairs[1]].tolist())
+
+
+def effective_rank(V: Tensor) -> Tensor:
+    """Return exp(entropy of the eigenvalues), (...,) for (..., d, d); r for an isotropic rank-r V."""
+    values = torch.linalg.eigvalsh(V).clamp(min=0)
+    p = values / values.sum(-1, keepdim=True).clamp(min=1e-12)
+    entropy: Tensor = torch.special.entr(p).sum(-1)
+    return entropy.exp()
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,66 @@
+"""The demonstration: three ways to train ten nodes on digits, one table, one figure."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ratemesh.experiment.experiment import Progress, run
+from ratemesh.experiment.files import plain, write_text
+from ratemesh.experiment.presets import merged
+from ratemesh.report.figures import draw_structure
+
+SETTING: dict[str, Any] = {
+    "rounds": 40,
+    "data": {"name": "digits"},
+    "graph": {"name": "erdos_renyi", "nodes": 10, "p": 0.5},
+    "encoders": [{"name": "mlp"}, {"name": "conv4", "width": 0.25}],
+}
+"""What the three rows share: data, graph, two architectures, different initial weights, rounds, seed."""
+
+PAPER: dict[str, Any] = {"preset": "paper-stable"}
+
+ROWS: dict[str, dict[str, Any]] = {
+    "independent": {**PAPER, "graph": {"name": "empty", "nodes": 10}},
+    "algorithm-1": PAPER,
+    "ratemesh": {"preset": "default", "local": {"batch_size": 50}},
+}
+
+COLUMNS = ("acc_average", "acc_energy", "acc_node", "disagreement", "overlap", "rank_min", "rank_max")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demonstration left: rows for the table, and where things are."""
+
+    rows: list[dict[str, Any]]
+    summary: Path
+    figure: Path
+
+
+def run_demo(out: Path, progress: Callable[[str, int], Progress]) -> Demo:
+    """Train the three rows into `out` and summarise them.
+
+    Args:
+        out: new folder.
+        progress: given a row's name and its number of rounds, returns what is called every round.
+    """
+    rows = []
+    for name, settings in ROWS.items():
+        result = run(merged(SETTING, settings), out / name, progress=progress(name, SETTING["rounds"]))
+        rows.append(summarise(result.metrics))
+    summary, figure = out / "summary.json", out / "structure.png"
+    write_text(summary, _json(rows))
+    draw_structure(out / "ratemesh", figure)
+    return Demo(rows, summary, figure)
+
+
+def summarise(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table row of a run's final numbers."""
+    row = {"method": metrics["method"], **{column: metrics[column] for column in COLUMNS}}
+    return {**row, "bytes": metrics["bytes_total"]}
+
+
+def _json(rows: list[dict[str, Any]]) -> str:
+    return json.dumps(plain(rows), indent=2, allow_nan=False) + "\n"
