@@ -14,7 +14,7 @@ from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec
 from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
-from ratemesh.experiment.presets import PRESETS, merged
+from ratemesh.experiment.presets import NAMES, PRESETS, merged
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.methods import METHODS, MethodSpec
 from ratemesh.methods.local import LocalSpec
@@ -49,16 +49,16 @@ class Config(Spec):
     d: int = Field(128, ge=2, description="dimension of the representation space")
     same_init: bool = Field(False, description="whether nodes of one architecture start from equal weights")
     partition: str = Field("stratified", description="how samples are dealt out: " + ", ".join(PARTITIONS))
-    data: Annotated[SerializeAsAny[DatasetSpec], _named(DATASETS, DatasetSpec, "data")] = "digits"  # type: ignore[assignment]
-    graph: Annotated[SerializeAsAny[TopologySpec], _named(TOPOLOGIES, TopologySpec, "graph")] = "erdos_renyi"  # type: ignore[assignment]
+    data: Annotated[SerializeAsAny[DatasetSpec], _named(DATASETS, DatasetSpec, "data")] = NAMES["data"]
+    graph: Annotated[SerializeAsAny[TopologySpec], _named(TOPOLOGIES, TopologySpec, "graph")] = NAMES["graph"]
     encoders: list[Annotated[SerializeAsAny[EncoderSpec], _named(ENCODERS, EncoderSpec, "encoders")]] = Field(
         ["mlp"],  # type: ignore[list-item]
         min_length=1,
         description="architectures, dealt out to the nodes in turn",
     )
     local: LocalSpec = LocalSpec()
-    method: Annotated[SerializeAsAny[MethodSpec], _named(METHODS, MethodSpec, "method")] = "alg1"  # type: ignore[assignment]
-    engine: Annotated[SerializeAsAny[EngineSpec], _named(ENGINES, EngineSpec, "engine")] = "inprocess"  # type: ignore[assignment]
+    method: Annotated[SerializeAsAny[MethodSpec], _named(METHODS, MethodSpec, "method")] = NAMES["method"]
+    engine: Annotated[SerializeAsAny[EngineSpec], _named(ENGINES, EngineSpec, "engine")] = NAMES["engine"]
     evaluation: EvaluationSpec = EvaluationSpec()
     output: OutputSpec = OutputSpec()
 
@@ -89,7 +89,7 @@ def make_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Conf
     if preset not in PRESETS:
         raise InputError(f"preset must be a known name; got {preset!r}. {nearest(str(preset), PRESETS)}")
     try:
-        return Config.model_validate(merged(PRESETS[preset], given))
+        return Config.model_validate(merged(merged(NAMES, PRESETS[preset]), given))
     except ValidationError as error:
         raise InputError(explain(error, Config, "")) from None
 

@@ -17,6 +17,14 @@ _AS_PRINTED: dict[str, Any] = {
     "local": {"epochs": 5, "batch_size": 1000, "lr": 0.1, "weight_decay": 1e-5},
 }
 
+NAMES: dict[str, Any] = {
+    "data": {"name": "digits"},
+    "graph": {"name": "erdos_renyi"},
+    "method": {"name": "alg1"},
+    "engine": {"name": "inprocess"},
+}
+"""What a table without a name stands for, so that `--set method.gamma=2` needs no `method.name`."""
+
 PRESETS: dict[str, Mapping[str, Any]] = {
     "default": {},
     "paper": _AS_PRINTED,

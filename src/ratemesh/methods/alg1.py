@@ -30,7 +30,6 @@ class Alg1(MethodSpec):
 
     rho: float = Field(0.1, ge=0, description="ρ, step size of the duals (R1_2a)")
     gamma: float = Field(1.0, ge=0, description="γ, penalty parameter (lagran1_2)")
-    eps2: float = Field(0.5, gt=0, description="ε², squared distortion of the coding rate")
     objective_scale: Literal["paper", "local"] = Field("local", description="weight of ΔR: m_i/m, or 1")
     coupling: CouplingSpec = CouplingSpec()
     running: RunningSpec = RunningSpec()
@@ -40,6 +39,12 @@ class Alg1(MethodSpec):
     def program(self, node: Node) -> "Alg1Program":
         """Return node i's part."""
         return Alg1Program(self, node)
+
+    def bytes_sent(self, node: Node) -> int:
+        """Return |N_i|·K·d(d+1)/2 floats and K counts (Remark 2, one triangle), and what the gauge adds."""
+        K, d = node.num_classes, node.encoder.gauge.shape[0]
+        floats = K * d * (d + 1) // 2 + K + (K * d if self.gauge.uses_means else 0)
+        return len(node.neighbours) * 4 * (floats + (1 if self.gauge.enabled else 0))
 
     def label(self, topology: Topology) -> str:
         """Name the configuration and the switches that are on; without edges nothing can be coupled."""

@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
@@ -90,11 +91,15 @@ class MethodSpec(NamedSpec):
     """Settings of a method; `program` makes one node's part of it."""
 
     kind: ClassVar[str] = "method"
-    eps2: float
+    eps2: float = Field(0.5, gt=0, description="ε², squared distortion of the coding rate")
 
     @abstractmethod
     def program(self, node: Node) -> Program:
         """Return the node's program, initialised without communication."""
+
+    @abstractmethod
+    def bytes_sent(self, node: Node) -> int:
+        """Return the payload bytes that a node sends a round, by formula; the meter must agree."""
 
     @abstractmethod
     def label(self, topology: Topology) -> str:

@@ -1,0 +1,150 @@
+"""One contract for every registered method: repeatable, finite, metered, resumable, alone or together."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from ratemesh.data.datasets import Subspaces
+from ratemesh.data.partition import stratified
+from ratemesh.encoders.networks import Mlp
+from ratemesh.engines.meter import Traffic
+from ratemesh.engines.router import Router
+from ratemesh.graph.topology import Topology, of_edges
+from ratemesh.methods import METHODS
+from ratemesh.methods.local import LocalSpec
+from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Program, RoundLog
+from ratemesh.seeds import generator
+
+SETTINGS = {
+    "default": {"coupling": {"schedule": "late", "start": 2}},
+    "as printed": {
+        "objective_scale": "paper",
+        "coupling": {"schedule": "constant"},
+        "running": {"beta": 1.0},
+        "gauge": {"enabled": False},
+    },
+    "warm, ramped": {"coupling": {"schedule": "ramp", "start": 1, "ramp": 3}, "warm_start": {"epochs": 1}},
+}
+CASES = [(name, words) for name in METHODS for words in SETTINGS]
+LINE = of_edges(3, [(0, 1), (1, 2)])
+GRAPHS = {"line": LINE, "one node": of_edges(1, []), "no edges": of_edges(3, [])}
+
+
+def nodes(topology: Topology, seed: int = 0) -> list[Node]:
+    data = Subspaces(classes=3, ambient=8, rank=2, per_class=20).load(seed)
+    parts = stratified(data.y_train, topology.nodes, generator(seed, "parts"))
+    return [
+        Node(
+            index=i,
+            neighbours=topology.neighbours(i),
+            X=data.X_train[part],
+            y=data.y_train[part],
+            num_classes=3,
+            share=len(part) / len(data.y_train),
+            encoder=Mlp(hidden=(12,)).build((8,), 6, seed, i),
+            local=LocalSpec(epochs=1, batch_size=8),
+            seed=seed,
+        )
+        for i, part in enumerate(parts)
+    ]
+
+
+def play(programs: Sequence[Program], t: int) -> tuple[list[RoundLog], Traffic]:
+    """Play a round as plainly as can be: the same router as the engine, no processes."""
+    router = Router(len(programs))
+    rounds = {i: program.round(t) for i, program in enumerate(programs)}
+    logs: dict[int, RoundLog] = {}
+
+    def step(i: int, inbox: object) -> None:
+        try:
+            event = next(rounds[i]) if inbox is None else rounds[i].send(inbox)
+        except StopIteration as end:
+            logs[i] = end.value
+        else:
+            assert isinstance(event, Exchange)
+            router.post(i, event)
+
+    for i in rounds:
+        step(i, None)
+    while len(logs) < len(programs):
+        ready = router.ready()
+        assert ready, router.stuck()
+        for i, inbox in ready:
+            step(i, inbox)
+    return [logs[i] for i in sorted(logs)], router.traffic
+
+
+def make(case: tuple[str, str], topology: Topology) -> tuple[MethodSpec, list[Node], list[Program]]:
+    name, words = case
+    spec = METHODS[name](name=name, **SETTINGS[words])
+    given = nodes(topology)
+    return spec, given, [spec.program(node) for node in given]
+
+
+def states(programs: Sequence[Program]) -> list[dict[str, torch.Tensor]]:
+    return [{key: value.clone() for key, value in program.state().items()} for program in programs]
+
+
+def assert_same(a: list[dict[str, torch.Tensor]], b: list[dict[str, torch.Tensor]]) -> None:
+    for one, other in zip(a, b, strict=True):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert torch.equal(one[key], other[key]), key
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_runs_repeat_and_stay_finite(case: tuple[str, str], graph: str) -> None:
+    _, _, one = make(case, GRAPHS[graph])
+    _, _, other = make(case, GRAPHS[graph])
+    for t in (1, 2, 3):
+        logs, traffic = play(one, t)
+        again, _ = play(other, t)
+        assert str(logs) == str(again)  # str: NaN, where there is no neighbour, equals itself
+        assert all(torch.isfinite(torch.tensor([log["reduction"], log["expand"]])).all() for log in logs)
+        assert traffic.edges <= {pair for i, j in GRAPHS[graph].edges for pair in ((i, j), (j, i))}
+    assert_same(states(one), states(other))
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_meter_agrees_with_the_declared_formula(case: tuple[str, str]) -> None:
+    spec, given, programs = make(case, LINE)
+    for t in (1, 2):
+        _, traffic = play(programs, t)
+        for node in given:
+            sent = sum(count for (_, i, _), count in traffic.bytes.items() if i == node.index)
+            assert sent == spec.bytes_sent(node)
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_a_state_carries_everything_that_matters(case: tuple[str, str]) -> None:
+    """Play 2 rounds, hand the state to fresh programs, play 2 more: as if never interrupted."""
+    _, _, straight = make(case, LINE)
+    for t in (1, 2):
+        play(straight, t)
+    _, _, fresh = make(case, LINE)
+    for program, state in zip(fresh, states(straight), strict=True):
+        program.load_state(state)
+    for t in (3, 4):
+        logs, _ = play(straight, t)
+        again, _ = play(fresh, t)
+        assert str(logs) == str(again)
+    assert_same(states(straight), states(fresh))
+    assert [p.sample_passes for p in straight] == [p.sample_passes for p in fresh]
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_training_improves_the_objective_alone(case: tuple[str, str]) -> None:
+    _, _, programs = make(case, GRAPHS["no edges"])
+    first, _ = play(programs, 1)
+    for t in range(2, 12):
+        last, _ = play(programs, t)
+    assert all(b["reduction"] > a["reduction"] for a, b in zip(first, last, strict=True))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_labels_name_the_configuration(name: str) -> None:
+    spec = METHODS[name](name=name)
+    labels = {graph: spec.label(topology) for graph, topology in GRAPHS.items()}
+    assert len(set(labels.values())) == len(labels)
