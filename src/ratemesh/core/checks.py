@@ -6,7 +6,7 @@ from torch import Tensor
 from ratemesh.errors import InputError, NonFiniteFeaturesError
 
 UNIT_TOLERANCE = 1e-3
-"""How far a row's squared length may be from one (float32 normalisation stays below 1e-6)."""
+"""How far a row's squared length may be from one (float32 rounds it by 1e-6; half precision gets its own 2 ulp)."""
 
 
 def check_labels(y: Tensor, rows: int, num_classes: int) -> None:
@@ -33,7 +33,7 @@ def check_features(Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True)
         raise InputError(f"Z must be floating point; got {Z.dtype}. Convert with Z.float().")
     check_labels(y, Z.shape[0], num_classes)
     with torch.no_grad():
-        length2 = Z.detach().square().sum(dim=1)
+        length2 = Z.detach().to(torch.promote_types(Z.dtype, torch.float32)).square().sum(dim=1)
         worst = (length2 - 1).abs() if unit else length2
         if not bool(torch.isfinite(length2).all()):
             row = int((~torch.isfinite(length2)).nonzero()[0])
@@ -42,7 +42,7 @@ def check_features(Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True)
                 f"Z must be finite; row {row} (label {label}) is not. Look for a diverged encoder or unscaled inputs.",
                 label,
             )
-        if unit and Z.shape[0] and float(worst.max()) > UNIT_TOLERANCE:
+        if unit and Z.shape[0] and float(worst.max()) > max(UNIT_TOLERANCE, 2 * torch.finfo(Z.dtype).eps):
             row = int(worst.argmax())
             raise InputError(
                 f"Z must have rows of unit length; row {row} has length {float(length2[row]) ** 0.5:.4g}. "

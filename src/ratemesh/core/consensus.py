@@ -96,7 +96,8 @@ def consensus_loss(
         running: running statistics; None, or β = 1, is the paper's in-batch loss.
 
     Returns:
-        terms whose `.total` is differentiable (once) with respect to Z.
+        terms whose `.total` is differentiable with respect to Z, once: the gradient is given, not derived, so a
+        penalty on the gradient itself sees a constant.
     """
     K, d = Y.shape[0], Z.shape[-1]
     _check_batch(Z, y, K, eps2)
@@ -105,6 +106,13 @@ def consensus_loss(
             f"Y and T_bar must have shape (K, d, d) with d = {d} as in Z; "
             f"got {tuple(Y.shape)} and {tuple(T_bar.shape)}."
         )
+    precision = torch.promote_types(Z.dtype, torch.float32)
+    if Y.dtype != precision or T_bar.dtype != precision:
+        raise InputError(
+            f"Y and T_bar must have dtype {precision} for Z of {Z.dtype}; got {Y.dtype} and {T_bar.dtype}."
+        )
+    if isinstance(n, Tensor) and n.shape not in ((), (K,)):
+        raise InputError(f"n must be a number or have shape (K,) = ({K},); got {tuple(n.shape)}.")
     return coupled_loss(Z, y, Coupling.of(Y, T_bar, n, gamma), eps2=eps2, scale=scale, running=running)
 
 
@@ -156,6 +164,6 @@ def _differentiable(
     with torch.no_grad():
         # Half precision cannot factorise; the mathematics runs in at least float32.
         X = Z.detach().to(torch.promote_types(Z.dtype, torch.float32))
-        terms, gradient = evaluate(X, y, num_classes, coupling, eps2, scale, running)
+        terms, gradient = evaluate(X, y.long(), num_classes, coupling, eps2, scale, running)
     total = _WithGradient.apply(Z, terms.total, gradient.to(Z.dtype))  # type: ignore[no-untyped-call]
     return replace(terms, total=total)

@@ -61,7 +61,7 @@ def align(
     V, M = stats.V * shared[:, None, None], target.V
     pull = (means / 2) * torch.einsum("k,ka,kb->ab", shared, target.mu, stats.mu)
     eye = torch.eye(stats.d, dtype=V.dtype, device=V.device)
-    starts = [eye] if from_identity_only else [eye, _match_axes(V, M)]
+    starts = [eye] if from_identity_only else [eye, _match_axes(stats, target, means)]
     best = [_climb(Q, V, M, pull, iterations, tol) for Q in starts]
     return max(best, key=lambda pair: float(pair[1]))[0]
 
@@ -85,8 +85,14 @@ def _climb(Q: Tensor, V: Tensor, M: Tensor, pull: Tensor, iterations: int, tol: 
     return Q, value
 
 
-def _match_axes(V: Tensor, M: Tensor) -> Tensor:
-    """Return polar(Σ_k U_{M,k} U_kᵀ), principal axes scaled by root eigenvalue, matched by rank."""
-    values, axes = torch.linalg.eigh(torch.stack([V, M]))
-    scaled = axes * values.clamp(min=0).sqrt()[..., None, :]
+def _match_axes(stats: ClassStats, target: ClassStats, means: float) -> Tensor:
+    """Return polar(Σ_k U_{M,k} U_kᵀ), principal axes scaled by root eigenvalue, matched by rank.
+
+    An axis has no sign of its own; each is pointed to the side of its class's mean, or else the climb
+    would start in the valley of a reflection that V cannot see and the means can.
+    """
+    values, axes = torch.linalg.eigh(torch.stack([stats.V, target.V]))
+    side = torch.einsum("skia,ski->ska", axes, means * torch.stack([stats.mu, target.mu]))
+    signs = torch.where(side < 0, -torch.ones_like(side), torch.ones_like(side))
+    scaled = axes * (signs * values.clamp(min=0).sqrt())[..., None, :]
     return polar((scaled[1] @ scaled[0].mT).sum(0))

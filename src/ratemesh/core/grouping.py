@@ -54,8 +54,8 @@ def group_by_class(y: Tensor, num_classes: int, *, whole: bool = False) -> Group
     """Plan the layout of rows with labels `y` (n,).
 
     With `whole` each class is exactly one group, however long (needed for Gram matrices). Otherwise
-    no group is longer than twice the mean class size: the padding stays below three times the data
-    even when one class holds almost everything.
+    no group is longer than twice the mean class size, so padding costs a small multiple of the data even
+    when one class holds almost everything.
     """
     n = y.shape[0]
     m = torch.bincount(y, minlength=num_classes)

@@ -125,9 +125,8 @@ def lagrangian(
     present = stats.held.to(V.dtype)
     weight = coupling.weight * present
     H.addcmul_(coupling.pull, present[:, None, None]).addcmul_(V, 2 * weight[:, None, None])
-    coupled = torch.dot(coupling.pull.flatten(), V.flatten()) + weight @ _norm2(V) + present @ coupling.offset
-    Y = coupling.Y
-    return _terms(rates[-1], pi @ rates[:-1], coupled, scale, lambda: torch.dot(Y.flatten(), V.flatten())), H
+    coupled = present @ (_inner(coupling.pull, V) + coupling.offset) + weight @ _norm2(V)
+    return _terms(rates[-1], pi @ rates[:-1], coupled, scale, lambda: present @ _inner(coupling.Y, V)), H
 
 
 def _gram_branch(
@@ -160,6 +159,12 @@ def _gram_branch(
     # (2/m_k)·½wαπ_k is the same number for every class, so Ā⁻¹ meets Z in one plain product.
     gradient.addmm_(Z, torch.cholesky_inverse(L_all), alpha=-scale * alpha / n)
     return _terms(expand, (m / n) @ compress, coupled, scale, lambda: _dual(P, coupling)), gradient
+
+
+def _inner(A: Tensor, B: Tensor) -> Tensor:
+    """Return ⟨A_k, B_k⟩ of stacks (K, r, s)."""
+    out: Tensor = torch.linalg.vecdot(A.flatten(1), B.flatten(1))
+    return out
 
 
 def _norm2(A: Tensor) -> Tensor:

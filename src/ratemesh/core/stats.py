@@ -45,7 +45,7 @@ class ClassStats:
         ([[0.5, 0.0], [0.0, 0.5]], [2.0, 0.0])
         """
         check_features(Z, y, num_classes, unit=unit)
-        groups = group_by_class(y, num_classes)
+        groups = group_by_class(y.long(), num_classes)
         P = groups.pad(Z)  # (G, c, d)
         m = groups.m.to(Z.dtype)
         per = m.clamp(min=1)

@@ -21,20 +21,20 @@ class NearestSubspace:
 
     Args:
         fusion: "average" (paper) or "energy".
-        rank: number r_k of directions, cut to min(rank, m_k − 1, d − 1).
-        energy: if given, the fewest directions that hold this part of a class's variance instead.
+        energy: r_k is the fewest directions that hold this part of a class's variance.
+        rank: if given, r_k is this number instead; either way at most min(m_k, d) − 1.
 
     >>> Z = torch.tensor([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]])
     >>> NearestSubspace(rank=1).fit(Z, torch.tensor([0, 0, 1, 1])).predict(Z).tolist()
     [0, 0, 1, 1]
     """
 
-    def __init__(self, fusion: Fusion = "energy", *, rank: int = 30, energy: float | None = None) -> None:
+    def __init__(self, fusion: Fusion = "energy", *, energy: float = 0.95, rank: int | None = None) -> None:
         if fusion not in get_args(Fusion):
             raise InputError(f"fusion must be 'average' or 'energy'; got {fusion!r}.")
-        if rank < 0:
+        if rank is not None and rank < 0:
             raise InputError(f"rank must not be negative; got {rank}. 0 is nearest class mean.")
-        if energy is not None and not 0 < energy <= 1:
+        if not 0 < energy <= 1:
             raise InputError(f"energy must lie in (0, 1]; got {energy}. 0.95 keeps 95 % of the variance.")
         self.fusion = fusion
         self.rank = rank
@@ -44,6 +44,8 @@ class NearestSubspace:
 
     def fit(self, Z: Tensor, y: Tensor, num_classes: int | None = None) -> "NearestSubspace":
         """Fit on features: (m, d), or (N, m, d) of N encoders, all of them pooled; labels (m,)."""
+        if num_classes is None and not len(y):
+            raise InputError("y must hold labels to fit on; it is empty. Give at least one sample a class.")
         K = int(y.max()) + 1 if num_classes is None else num_classes
         parts = Z if Z.ndim == 3 else Z[None]
         return self.fit_stats(ClassStats.sum(ClassStats.of(part, y, K, unit=False) for part in parts))
@@ -53,12 +55,14 @@ class NearestSubspace:
         variance, axes = torch.linalg.eigh(stats.covariance())
         variance, axes = variance.flip(-1).clamp(min=0), axes.flip(-1)  # leading direction first
         keep = torch.arange(stats.d, device=stats.V.device) < self._ranks(stats, variance)[:, None]
+        # A direction without variance is an arbitrary one: rounding must not add it to a class.
+        keep &= variance > variance[:, :1] * stats.d * torch.finfo(variance.dtype).eps
         self._stats, self._directions = stats, axes * keep[:, None, :]
         return self
 
     def _ranks(self, stats: ClassStats, variance: Tensor) -> Tensor:
         most = torch.clamp(stats.m - 1, min=0, max=stats.d - 1)
-        if self.energy is None:
+        if self.rank is not None:
             return torch.clamp(most, max=self.rank)
         part = variance.cumsum(-1) / variance.sum(-1, keepdim=True).clamp(min=1e-30)
         return torch.minimum((part < self.energy - 1e-7).sum(-1) + 1, most)
@@ -92,4 +96,6 @@ class NearestSubspace:
 
     def score(self, Z: Tensor, y: Tensor) -> float:
         """Return the part of samples classified as `y` says."""
+        if y.shape != Z.shape[-2:-1]:
+            raise InputError(f"y must have one label per sample, shape {tuple(Z.shape[-2:-1])}; got {tuple(y.shape)}.")
         return float((self.predict(Z) == y).double().mean())

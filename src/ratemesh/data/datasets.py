@@ -81,7 +81,7 @@ class Subspaces(DatasetSpec):
 
 
 def split(X: Tensor, y: Tensor, test_fraction: float, num_classes: int, seed: int) -> Dataset:
-    """Hold out `test_fraction` of every class, to the nearest whole sample."""
+    """Hold out `test_fraction` of every class, to within one sample."""
     shuffled = torch.randperm(len(y), generator=generator(seed, "data", "split"))
     by_class = shuffled[torch.argsort(y[shuffled], stable=True)]
     passed = torch.floor(torch.arange(len(y) + 1, dtype=torch.float64) * test_fraction)

@@ -33,6 +33,8 @@ def partition(name: str, y: Tensor, nodes: int, draw: Generator) -> list[Tensor]
     """Split samples with labels `y` (m,) among nodes; returns one ascending index tensor each."""
     if name not in PARTITIONS:
         raise InputError(f"partition must be a known name; got '{name}'. {nearest(name, PARTITIONS)}")
+    if nodes < 1:
+        raise InputError(f"nodes must be at least 1; got {nodes}.")
     if nodes * 2 > len(y):
         raise InputError(f"nodes must leave at least 2 samples each; got {nodes} nodes for {len(y)} samples.")
     return PARTITIONS[name](y, nodes, draw)

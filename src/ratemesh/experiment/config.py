@@ -29,8 +29,8 @@ def _named(registry: Mapping[str, type[Any]], base: type[NamedSpec], where: str)
 class EvaluationSpec(Spec):
     """How the learned features are judged at the end."""
 
-    rank: int | None = Field(None, ge=0, description="directions r_k of a class's subspace; default d/K")
-    energy: float | None = Field(None, gt=0, le=1, description="instead: part of the variance to keep")
+    energy: float = Field(0.95, gt=0, le=1, description="part of a class's variance that its subspace keeps")
+    rank: int | None = Field(None, ge=0, description="instead: number r_k of directions, the same for every class")
 
 
 class OutputSpec(Spec):

@@ -131,12 +131,10 @@ def _finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
     stats = [ClassStats(a["V"], a["mu"], a["m"]) for a in answers]
     Z_test = _save_features(engine, plan, folder.features)
     learned = Learned(stats, Z_test, plan.data.y_test, plan.topology.edges)
-    rank = config.evaluation.rank
-    rank = max(1, config.d // plan.data.num_classes) if rank is None else rank
     metrics = {
         "schema": SCHEMA,
         "method": config.method.label(plan.topology),
-        **evaluate(learned, eps2=config.method.eps2, rank=rank, energy=config.evaluation.energy),
+        **evaluate(learned, eps2=config.method.eps2, energy=config.evaluation.energy, rank=config.evaluation.rank),
         "bytes_total": sum(record["bytes"] for record in folder.records()),
         "sample_passes": int(sum(int(a["sample_passes"]) for a in answers)),
         "rounds": config.rounds,

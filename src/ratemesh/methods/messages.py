@@ -6,6 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ratemesh.core.rates import half_logdet
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
 from ratemesh.methods.protocol import Payload
@@ -13,7 +14,8 @@ from ratemesh.methods.protocol import Payload
 NO_FRAME = -1
 """Hops of a node whose gauge is not yet tied to the root's."""
 
-TRACE_TOLERANCE = 1e-3
+TOLERANCE = 1e-3
+"""How far traces, eigenvalues and lengths may be off; a lossless message is off by rounding only."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +46,44 @@ def pack(message: StatsMessage, *, means: bool, frame: bool) -> Payload:
 
 def unpack(payload: Payload, sender: int, num_classes: int, d: int) -> StatsMessage:
     """Read and check a payload; a bad one is refused with the sender named."""
-    shapes = {"V": (num_classes, d * (d + 1) // 2), "m": (num_classes,), "mu": (num_classes, d), "hops": ()}
-    for name in ("V", "m"):
-        if name not in payload:
-            raise RatemeshError(f"the message of node {sender} lacks '{name}'; it was refused.")
-    for name, tensor in payload.items():
-        if tensor.shape != shapes.get(name):
-            raise RatemeshError(
-                f"'{name}' in the message of node {sender} must have shape {shapes.get(name)}; "
-                f"got {tuple(tensor.shape)}. It was refused."
-            )
-        if not bool(torch.isfinite(tensor).all()):
-            raise RatemeshError(f"'{name}' in the message of node {sender} is not finite; it was refused.")
-    V = _symmetric(payload["V"], d)
-    stats = ClassStats(V, payload.get("mu", V.new_zeros(num_classes, d)), payload["m"])
-    trace = V.diagonal(dim1=1, dim2=2).sum(1)
-    if bool(((trace - stats.held.to(V.dtype)).abs() > TRACE_TOLERANCE).any()) or bool((stats.m < 0).any()):
-        raise RatemeshError(
-            f"the message of node {sender} must have trace 1 for every class with samples and 0 for the others; "
-            f"got {trace.tolist()}. It was refused."
-        )
+    fault = _fault(payload, num_classes, d)
+    if not fault:
+        V = _symmetric(payload["V"], d)
+        stats = ClassStats(V, payload.get("mu", V.new_zeros(num_classes, d)), payload["m"])
+        fault = _impossible(stats)
+    if fault:
+        raise RatemeshError(f"the message of node {sender} was refused: {fault}.")
     return StatsMessage(stats, int(payload.get("hops", torch.tensor(NO_FRAME))))
+
+
+def _fault(payload: Payload, num_classes: int, d: int) -> str:
+    """Say what is wrong with names, types, shapes or values of the tensors; empty when nothing is."""
+    shapes = {"V": (num_classes, d * (d + 1) // 2), "m": (num_classes,), "mu": (num_classes, d), "hops": ()}
+    if names := sorted({"V", "m"} - payload.keys()) or sorted(payload.keys() - shapes.keys()):
+        return f"it must hold V and m, perhaps mu and hops; lacking or unknown: {', '.join(names)}"
+    for name, tensor in payload.items():
+        if tensor.shape != shapes[name] or tensor.is_floating_point() == (name == "hops"):
+            return f"'{name}' must have shape {shapes[name]}; got {tuple(tensor.shape)} of {tensor.dtype}"
+        if not bool(torch.isfinite(tensor).all()):
+            return f"'{name}' is not finite"
+    if "hops" in payload and int(payload["hops"]) < NO_FRAME:
+        return f"'hops' must be {NO_FRAME} or more; got {int(payload['hops'])}"
+    return ""
+
+
+def _impossible(stats: ClassStats) -> str:
+    """Say why these numbers cannot be statistics of unit vectors; empty when they can."""
+    trace = stats.V.diagonal(dim1=1, dim2=2).sum(1)
+    if bool((stats.m < 0).any()):
+        return f"counts must not be negative; got {stats.m.tolist()}"
+    if bool(((trace - stats.held.to(trace.dtype)).abs() > TOLERANCE).any()):
+        return f"V must have trace 1 for every class with samples and 0 for the others; got {trace.tolist()}"
+    # V + tolerance·I has a Cholesky factor exactly when no eigenvalue lies below −tolerance.
+    if not bool(torch.isfinite(half_logdet(stats.V, 1 / TOLERANCE)[0]).all()):
+        return "V must be positive semi-definite"
+    if bool((stats.mu.square().sum(1) > trace + TOLERANCE).any()):
+        return "class means must not be longer than the samples they are means of"
+    return ""
 
 
 def _symmetric(packed: Tensor, d: int) -> Tensor:

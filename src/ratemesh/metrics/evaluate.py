@@ -28,7 +28,7 @@ class Learned:
     edges: Sequence[tuple[int, int]]
 
 
-def evaluate(learned: Learned, *, eps2: float, rank: int, energy: float | None) -> dict[str, float]:
+def evaluate(learned: Learned, *, eps2: float, energy: float, rank: int | None) -> dict[str, float]:
     """Return accuracies and geometry; class subspaces come from the pooled training statistics.
 
     `acc_average`: averaged representation (paper). `acc_energy`: energy fusion. `acc_node`: mean over
@@ -36,7 +36,7 @@ def evaluate(learned: Learned, *, eps2: float, rank: int, energy: float | None) 
     """
     pooled = ClassStats.sum(learned.stats)
     average, fused = (
-        NearestSubspace(fusion, rank=rank, energy=energy).fit_stats(pooled) for fusion in ("average", "energy")
+        NearestSubspace(fusion, energy=energy, rank=rank).fit_stats(pooled) for fusion in ("average", "energy")
     )
     ranks = effective_rank(pooled.V[pooled.held])
     alone = [fused.score(Z, learned.y_test) for Z in learned.Z_test]

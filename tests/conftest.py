@@ -1,0 +1,68 @@
+"""What all tests share: hypothesis profiles, the slow marker, one thread, and seeded draws."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import Tensor
+
+settings.register_profile("local", deadline=None, max_examples=30)
+settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+torch.set_num_threads(1)
+
+UnitRows = Callable[..., Tensor]
+Orthogonal = Callable[[int, int], Tensor]
+LabelsOf = Callable[..., Tensor]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--runslow", action="store_true", default=False, help="also run tests that take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--runslow"):
+        return
+    skip = pytest.mark.skip(reason="slow; run with --runslow")
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(skip)
+
+
+# Session scope, because hypothesis refuses fixtures that are made anew for every test function.
+
+
+@pytest.fixture(scope="session")
+def unit_rows() -> UnitRows:
+    """Return a function that draws m unit vectors of length d, float64, from a seed."""
+
+    def draw(m: int, d: int, seed: int = 0) -> Tensor:
+        Z = torch.randn(m, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        return Z / Z.norm(dim=1, keepdim=True)
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def orthogonal() -> Orthogonal:
+    """Return a function that draws an orthogonal d×d matrix, float64, from a seed."""
+
+    def draw(d: int, seed: int = 0) -> Tensor:
+        A = torch.randn(d, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        return torch.linalg.qr(A)[0]
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def labels_of() -> LabelsOf:
+    """Return a function that gives shuffled labels with the wanted number of rows per class."""
+
+    def draw(counts: Sequence[int], seed: int = 0) -> Tensor:
+        y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+        return y[torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))]
+
+    return draw

@@ -1,0 +1,182 @@
+"""Data sets and partitions: nothing lost, nothing twice, known truth where it is promised."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratemesh.core.theory import proportion_gap
+from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, is_partition, partition
+from ratemesh.data.datasets import Digits, Subspaces, split
+from ratemesh.errors import InputError
+from ratemesh.seeds import child_seed, generator, seeded
+from ratemesh.specs import resolve
+
+label_lists = st.lists(st.integers(0, 4), min_size=2, max_size=60)
+seeds = st.integers(0, 10_000)
+
+
+@given(st.sampled_from(sorted(PARTITIONS)), label_lists, st.data(), seeds)
+def test_partitions_are_partitions(name, labels, data, seed):
+    y = torch.tensor(labels)
+    nodes = data.draw(st.integers(1, len(labels) // 2))
+    parts = partition(name, y, nodes, generator(seed))
+    assert len(parts) == nodes
+    assert sorted(i for part in parts for i in part.tolist()) == list(range(len(labels)))
+    assert is_partition(parts, len(labels))
+    assert all(part.tolist() == sorted(part.tolist()) for part in parts)
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(label_lists, st.data(), seeds)
+def test_stratified_deals_every_class_evenly(labels, data, seed):
+    y = torch.tensor(labels)
+    nodes = data.draw(st.integers(1, len(labels) // 2))
+    parts = partition("stratified", y, nodes, generator(seed))
+    counts = torch.stack([torch.bincount(y[part], minlength=5) for part in parts])
+    assert int((counts.max(0).values - counts.min(0).values).max()) <= 1
+
+
+def test_stratified_meets_assumption_one_where_whole_samples_allow():
+    y = torch.arange(5).repeat(12)
+    parts = partition("stratified", y, 4, generator(0))
+    assert proportion_gap(torch.stack([torch.bincount(y[part], minlength=5) for part in parts])) == 0
+
+
+def test_iid_does_not_look_at_labels():
+    parts = [partition("iid", y, 4, generator(0)) for y in (torch.arange(40) % 2, torch.zeros(40, dtype=torch.int64))]
+    assert all(torch.equal(a, b) for a, b in zip(*parts, strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONS))
+def test_partitions_depend_on_the_seed_only(name):
+    y = torch.arange(60) % 3
+    a, b, c = (partition(name, y, 3, generator(seed)) for seed in (0, 0, 1))
+    assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+    assert not all(torch.equal(p, q) for p, q in zip(a, c, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("parts", "m", "answer"),
+    [
+        ([[2, 0], [1]], 3, True),
+        ([[0, 1], [1, 2]], 3, False),
+        ([[0, 1]], 3, False),
+        ([[0, 1], [3, 2]], 3, False),
+        ([[0, 0], [2]], 3, False),
+    ],
+    ids=["partition", "twice", "missing", "too many", "twice in one"],
+)
+def test_the_checker_sees_what_is_a_partition(parts, m, answer):
+    assert is_partition([torch.tensor(part) for part in parts], m) is answer
+
+
+def test_unknown_partition_and_too_many_nodes():
+    y = torch.arange(10)
+    message = r"partition must be a known name; got 'stratifed'\. Did you mean 'stratified'\? Known: iid, stratified"
+    with pytest.raises(InputError, match=message):
+        partition("stratifed", y, 2, generator(0))
+    with pytest.raises(InputError, match=r"at least 2 samples each; got 6 nodes for 10 samples"):
+        partition("iid", y, 6, generator(0))
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONS))
+def test_there_must_be_a_node(name):
+    with pytest.raises(InputError, match="nodes"):
+        partition(name, torch.arange(10), 0, generator(0))
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=5), st.floats(0.05, 0.95), seeds)
+def test_split_holds_out_its_part_of_every_class_and_loses_nothing(counts, fraction, seed):
+    y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    data = split(torch.arange(float(len(y)))[:, None], y, fraction, len(counts), seed)
+    kept, held_out = data.X_train[:, 0].long(), data.X_test[:, 0].long()
+    assert is_partition([kept, held_out], len(y))
+    assert torch.equal(data.y_train, y[kept])
+    assert torch.equal(data.y_test, y[held_out])
+    per_class = torch.bincount(data.y_test, minlength=len(counts)).tolist()
+    assert all(abs(n - fraction * m) < 1 + 1e-9 for n, m in zip(per_class, counts, strict=True))
+
+
+def test_digits_are_the_embedded_set():
+    data = Digits().load(0)
+    assert (data.X_train.shape[1:], data.X_train.dtype, data.y_train.dtype) == ((1, 8, 8), torch.float32, torch.int64)
+    assert len(data.y_train) + len(data.y_test) == 1797
+    assert len(data.y_test) == pytest.approx(0.2 * 1797, abs=1)
+    assert data.num_classes == 10
+    pixels = torch.cat([data.X_train, data.X_test])
+    assert (pixels.min().item(), pixels.max().item()) == (0, 1)
+    counts = torch.bincount(data.y_train) + torch.bincount(data.y_test)
+    assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+
+
+def test_the_split_of_digits_depends_on_the_seed_only():
+    a, b, c = (Digits().load(seed) for seed in (0, 0, 1))
+    assert torch.equal(a.X_train, b.X_train)
+    assert torch.equal(a.X_test, b.X_test)
+    assert not torch.equal(a.X_test, c.X_test)
+
+
+def test_held_out_part_is_what_is_asked_for():
+    data = Digits(test_fraction=0.5).load(0)
+    per_class = torch.bincount(data.y_test) / (torch.bincount(data.y_train) + torch.bincount(data.y_test))
+    assert (per_class - 0.5).abs().max() < 1 / 170
+
+
+@pytest.mark.parametrize("spec", [Subspaces(noise=0), Subspaces(classes=3, ambient=10, rank=2, per_class=8, noise=0)])
+def test_subspaces_lie_where_the_truth_says(spec):
+    data = spec.load(3)
+    assert data.X_train.shape == (spec.classes * spec.per_class, spec.ambient)
+    assert torch.bincount(data.y_train).tolist() == [spec.per_class] * spec.classes
+    assert data.ranks.tolist() == [spec.rank] * spec.classes
+    for X, y in ((data.X_train, data.y_train), (data.X_test, data.y_test)):
+        B = data.bases[y]  # (m, p, r)
+        inside = torch.einsum("mpr,mqr,mq->mp", B, B, X)
+        torch.testing.assert_close(inside, X, rtol=0, atol=1e-5)
+        torch.testing.assert_close(X.norm(dim=1), torch.ones(len(X)), rtol=0, atol=1e-5)
+    for k in range(spec.classes):
+        assert torch.linalg.matrix_rank(data.X_train[data.y_train == k], atol=1e-3) == spec.rank
+
+
+def test_noise_has_the_length_asked_for():
+    clean, noisy = (Subspaces(noise=noise).load(0) for noise in (0.0, 0.3))
+    length = (noisy.X_train - clean.X_train).norm(dim=1)
+    assert length.square().mean().sqrt().item() == pytest.approx(0.3, rel=0.02)
+
+
+def test_rank_must_fit():
+    with pytest.raises(InputError, match=r"data\.rank must not exceed data\.ambient = 4; got 5"):
+        Subspaces(ambient=4, rank=5).load(0)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("digit", r"data\.name must be a known data set; got 'digit'\. Did you mean 'digits'\?"),
+        ({"name": "digits", "test_fraction": 1.0}, r"data\.test_fraction: .*less than 1; got 1\.0"),
+        ({"name": "subspaces", "noise": -1}, r"data\.noise: .*got -1"),
+        ({"name": "subspaces", "clases": 3}, r"data\.clases is not a setting\. Did you mean 'classes'\?"),
+    ],
+)
+def test_bad_settings_name_key_value_and_remedy(table, message):
+    with pytest.raises(InputError, match=message):
+        resolve(table, DATASETS, DatasetSpec, "data")
+
+
+@given(seeds, st.lists(st.one_of(st.integers(0, 99), st.text("abc", max_size=3)), max_size=3))
+def test_child_generators_are_named(seed, names):
+    first, again = (torch.rand(3, generator=generator(seed, *names)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, torch.rand(3, generator=generator(seed, *names, "other")))
+    assert 0 <= child_seed(seed, *names) < 2**63
+
+
+def test_seeding_a_block_leaves_the_global_generator_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    with seeded(0, "block"):
+        inside = torch.rand(2)
+    assert torch.equal(torch.rand(2), expected)
+    assert not torch.equal(inside, expected)
