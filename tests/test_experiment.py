@@ -57,7 +57,10 @@ def test_a_run_leaves_what_it_promises(reference: Path) -> None:
     assert metrics["bytes_total"] == sum(record["bytes"] for record in rounds) > 0
     assert metrics["sample_passes"] == 6 * 72
     assert "gauge" in metrics["method"]
-    assert read_tensors(reference / "features.safetensors")["Z"].shape == (4, 18, 8)
+    kept = read_tensors(reference / "features.safetensors")
+    assert kept["Z_test"].shape == (4, 18, 8)
+    assert kept["Z_train"].shape == (72, 8)
+    assert kept["node_train"].bincount().tolist() == [18, 18, 18, 18]
     for name in ("config.toml", "environment.json", "timing.jsonl", "features-initial.safetensors"):
         assert (reference / name).stat().st_size > 0
 
@@ -78,7 +81,7 @@ def test_a_resolved_configuration_runs_again_to_the_same_end(reference: Path, tm
 
 def test_same_init_and_different_init(tmp_path: Path) -> None:
     equal, differ = (run(tiny(rounds=1, same_init=s), tmp_path / str(s)).folder for s in (True, False))
-    Z = {f: read_tensors(f / "features-initial.safetensors")["Z"] for f in (equal, differ)}
+    Z = {f: read_tensors(f / "features-initial.safetensors")["Z_test"] for f in (equal, differ)}
     assert torch.equal(Z[equal][0], Z[equal][2])  # nodes 0 and 2 share an architecture
     assert not torch.allclose(Z[differ][0], Z[differ][2])
 

@@ -120,7 +120,7 @@ def test_a_message_for_another_d_is_refused(payload):
 
 def test_an_unknown_part_is_refused(payload):
     payload["extra"] = torch.zeros(())
-    with pytest.raises(RatemeshError, match="node 7 was refused.*unknown: extra"):
+    with pytest.raises(RatemeshError, match=r"node 7 was refused.*unknown: extra"):
         unpack(payload, 7, K, D)
 
 

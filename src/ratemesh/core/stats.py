@@ -55,12 +55,12 @@ class ClassStats:
         return cls((V + V.mT) / 2, mu, m)
 
     @classmethod
-    def zero(cls, num_classes: int, d: int, *, dtype: torch.dtype | None = None) -> "ClassStats":
+    def zero(
+        cls, num_classes: int, d: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
+    ) -> "ClassStats":
         """Return the neutral element of `+`: no samples."""
-        shape = (num_classes, d)
-        return cls(
-            torch.zeros(*shape, d, dtype=dtype), torch.zeros(shape, dtype=dtype), torch.zeros(num_classes, dtype=dtype)
-        )
+        V = torch.zeros(num_classes, d, d, dtype=dtype, device=device)
+        return cls.without_means(V, V.new_zeros(num_classes))
 
     @classmethod
     def without_means(cls, V: Tensor, m: Tensor) -> "ClassStats":

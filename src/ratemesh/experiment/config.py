@@ -37,7 +37,7 @@ class OutputSpec(Spec):
     """What a run leaves behind, beside its records."""
 
     checkpoint_every: int = Field(1, ge=1, description="rounds between checkpoints")
-    features: int = Field(2000, ge=0, description="held-out samples whose features are kept for figures")
+    features: int = Field(2000, ge=0, description="samples whose features are kept for figures; 0 keeps none")
 
 
 class Config(Spec):

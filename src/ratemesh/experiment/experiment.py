@@ -115,13 +115,27 @@ def _checkpoint(engine: Engine, folder: RunFolder, t: int, config: Config) -> No
 
 
 def _save_features(engine: Engine, plan: Plan, path: Path) -> torch.Tensor:
-    """Keep held-out features of all nodes, a subsample of them in the file; return them whole."""
-    Z = torch.stack([answer["Z"] for answer in engine.ask("features")])
-    total = Z.shape[1]
-    kept = torch.linspace(0, total - 1, min(total, plan.config.output.features)).round().long()
-    if len(kept):
-        write_tensors(path, {"Z": Z[:, kept], "y": plan.data.y_test[kept]})
-    return Z
+    """Keep features for figures, a subsample of them; return the held-out ones (N, m, d) whole.
+
+    The file holds Z_test (N, n, d) with y_test (n,): every node's view of the same held-out samples; and Z_train
+    (n, d) with y_train and node_train (n,): the paper's Z, every node's view of its own training samples.
+    """
+    most = plan.config.output.features
+    Z_test = torch.stack([answer["Z"] for answer in engine.ask("features", "test")])
+    if most:
+        kept = spaced(Z_test.shape[1], most)
+        tensors = {"Z_test": Z_test[:, kept], "y_test": plan.data.y_test[kept]}
+        own = [(a["Z"], a["y"], spaced(len(a["y"]), -(-most // len(Z_test)))) for a in engine.ask("features", "train")]
+        tensors["Z_train"] = torch.cat([Z[rows] for Z, _, rows in own])
+        tensors["y_train"] = torch.cat([y[rows] for _, y, rows in own])
+        tensors["node_train"] = torch.cat([torch.full_like(rows, node) for node, (_, _, rows) in enumerate(own)])
+        write_tensors(path, tensors)
+    return Z_test
+
+
+def spaced(total: int, most: int) -> torch.Tensor:
+    """Return at most `most` positions in 0..total-1, evenly spaced."""
+    return torch.linspace(0, total - 1, min(total, most)).round().long()
 
 
 def _finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:

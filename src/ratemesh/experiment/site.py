@@ -90,13 +90,13 @@ class ExperimentSite:
         return self.program.round(t)
 
     def do(self, what: str, argument: str) -> Payload:
-        """Carry out an errand: save or load a folder, or answer with features or statistics."""
+        """Carry out an errand: save to or load from a folder, or answer with features of a split or with statistics."""
         if what == "save":
             write_tensors(self._file(argument), self.program.state())
         elif what == "load":
             self.program.load_state(read_tensors(self._file(argument)))
         elif what == "features":
-            return {"Z": encode(self.program.encoder, self.plan.data.X_test)}
+            return self._features(argument)
         elif what == "stats":
             stats: ClassStats = self.program.stats
             passes = torch.tensor(self.program.sample_passes)
@@ -104,6 +104,12 @@ class ExperimentSite:
         else:
             raise ValueError(f"no errand '{what}'")
         return {}
+
+    def _features(self, split: str) -> Payload:
+        """Return this node's features of its own training samples, or of the held-out ones, with labels."""
+        data, part = self.plan.data, self.plan.parts[self.index]
+        X, y = (data.X_train[part], data.y_train[part]) if split == "train" else (data.X_test, data.y_test)
+        return {"Z": encode(self.program.encoder, X), "y": y}
 
     def _file(self, folder: str) -> Path:
         return Path(folder) / f"node-{self.index:04d}.safetensors"

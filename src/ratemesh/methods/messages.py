@@ -36,7 +36,7 @@ def _triangle(d: int) -> Tensor:
 def pack(message: StatsMessage, *, means: bool, frame: bool) -> Payload:
     """Return the payload: V's upper triangles (lossless), counts, and means and hops if asked for."""
     stats = message.stats
-    payload = {"V": stats.V.flatten(1).index_select(1, _triangle(stats.d)), "m": stats.m}
+    payload = {"V": stats.V.flatten(1).index_select(1, _triangle(stats.d).to(stats.V.device)), "m": stats.m}
     if means:
         payload["mu"] = stats.mu
     if frame:
@@ -88,5 +88,7 @@ def _impossible(stats: ClassStats) -> str:
 
 def _symmetric(packed: Tensor, d: int) -> Tensor:
     """Return symmetric matrices (K, d, d) from packed upper triangles (K, d(d+1)/2)."""
-    upper = packed.new_zeros(packed.shape[0], d * d).index_copy(1, _triangle(d), packed).view(-1, d, d)
+    upper = (
+        packed.new_zeros(packed.shape[0], d * d).index_copy(1, _triangle(d).to(packed.device), packed).view(-1, d, d)
+    )
     return upper + upper.triu(1).mT

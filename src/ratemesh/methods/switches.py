@@ -56,7 +56,7 @@ class GaugeSpec(Spec):
 
     enabled: bool = Field(True, description="turn feature spaces towards the neighbours' after every round")
     means: float = Field(1.0, ge=0, description="weight of class means in the alignment; 0 leaves them out")
-    iterations: int = Field(20, ge=1, description="most steps of one alignment")
+    iterations: int = Field(5, ge=1, description="most steps of one alignment")
 
     @property
     def uses_means(self) -> bool:

@@ -1,5 +1,6 @@
 """How far apart nodes are, how far apart classes are, and how much room a class uses."""
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -11,9 +12,10 @@ from ratemesh.core.stats import ClassStats
 def disagreement(stats: Sequence[ClassStats], edges: Sequence[tuple[int, int]]) -> float:
     """Return the mean over directed edges of ‖V_i − V_j‖ / ‖V_i‖, Frobenius over all shared classes.
 
-    0 at consensus, √2 for unrelated subspaces; NaN on a graph without edges.
+    0 at consensus, √2 for unrelated subspaces. On a graph without edges all pairs are compared; NaN for one node.
     """
-    directed = [pair for i, j in edges for pair in ((i, j), (j, i))]
+    pairs = edges or list(itertools.combinations(range(len(stats)), 2))
+    directed = [pair for i, j in pairs for pair in ((i, j), (j, i))]
     return _mean([relative_distance(stats[i], stats[j]) for i, j in directed])
 
 
