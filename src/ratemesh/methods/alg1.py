@@ -13,8 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
-from ratemesh.core.lagrangian import Coupling
-from ratemesh.core.rates import rate_reduction
+from ratemesh.core.lagrangian import Coupling, lagrangian
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.graph import Topology
@@ -22,7 +21,7 @@ from ratemesh.methods.local import LocalTrainer
 from ratemesh.methods.messages import StatsMessage, pack, unpack
 from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Round, RoundLog
 from ratemesh.methods.switches import CouplingSpec, Gauge, GaugeSpec, RunningSpec, WarmStartSpec, warm_start
-from ratemesh.metrics.geometry import relative_distance
+from ratemesh.metrics.geometry import overlap, relative_distance
 
 
 class Alg1(MethodSpec):
@@ -72,6 +71,11 @@ class Alg1Program:
         """Samples that went through a training step so far."""
         return self.trainer.sample_passes
 
+    @property
+    def _scale(self) -> float:
+        """w, the weight of ΔR: m_i/m as in (opt1), or 1."""
+        return self.node.share if self.spec.objective_scale == "paper" else 1.0
+
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 1."""
         spec, node = self.spec, self.node
@@ -85,7 +89,7 @@ class Alg1Program:
         self._train(t, coupling)  # l. 9–12, (R1_2c)
         self.stats = self._shard_stats(t)  # l. 14–15
         self.stats = self.gauge.turn(self.encoder, self.stats, list(peers.values()))  # ours
-        return self._log(V_nbr, strength)
+        return self._log(V_nbr, coupling, strength)
 
     def _shard_stats(self, t: int) -> ClassStats:
         node = self.node
@@ -99,24 +103,27 @@ class Alg1Program:
     def _train(self, t: int, coupling: Coupling) -> None:
         """Minimise the local augmented Lagrangian (lagran1_2) for T' steps."""
         spec, node = self.spec, self.node
-        scale = node.share if spec.objective_scale == "paper" else 1.0
         running = RunningStats(self.stats, spec.running.beta, spec.running.refresh)
 
         def objective(X: Tensor, y: Tensor) -> Tensor:
-            terms = coupled_loss(self.encoder(X), y, coupling, eps2=spec.eps2, scale=scale, running=running)
+            terms = coupled_loss(self.encoder(X), y, coupling, eps2=spec.eps2, scale=self._scale, running=running)
             return terms.total
 
         self.trainer.train(node.X, node.y, objective, t)
 
-    def _log(self, V_nbr: Sequence[ClassStats], strength: float) -> RoundLog:
-        """Say what this node knows: rates of its shard, distance to the neighbours it heard."""
-        rates = rate_reduction(self.stats, self.spec.eps2)
+    def _log(self, V_nbr: Sequence[ClassStats], coupling: Coupling, strength: float) -> RoundLog:
+        """Say what this node knows: the terms of (lagran1_2) on its whole shard, and how far its neighbours are."""
+        terms, _ = lagrangian(self.stats, coupling, self.spec.eps2, self._scale)
         distances = [relative_distance(self.stats, other) for other in V_nbr]
         return {
-            "expand": float(rates.expand),
-            "compress": float(rates.compress),
-            "reduction": float(rates.reduction),
+            "expand": float(terms.expand),
+            "compress": float(terms.compress),
+            "reduction": float(terms.reduction),
+            "dual": float(terms.dual),
+            "penalty": float(terms.penalty),
+            "total": float(terms.total),
             "disagreement": sum(distances) / len(distances) if distances else float("nan"),
+            "overlap": overlap(self.stats),
             "coupling": strength,
         }
 
