@@ -9,7 +9,7 @@ import ratemesh
 
 SRC = Path(ratemesh.__file__).parent
 LAYERS = [
-    {"errors", "seeds", "specs", "_version"},
+    {"errors", "seeds", "specs", "threads", "_version"},
     {"core"},
     {"graph", "data", "encoders", "metrics"},
     {"methods"},

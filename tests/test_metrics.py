@@ -106,7 +106,7 @@ def learned():
     swapped = good.clone()
     swapped[[0, 3]] = good[[3, 0]]
     y = torch.tensor([0, 0, 0, 1, 1, 1])
-    return Learned([stats, stats], torch.stack([good, swapped]), y, [(0, 1)])
+    return Learned([stats, stats], [good, good], [y, y], torch.stack([good, swapped]), y, [(0, 1)])
 
 
 def test_evaluation_puts_the_numbers_together(learned):
@@ -127,7 +127,8 @@ def test_evaluation_tells_averaged_from_fused_features():
     Z = torch.cat([spread(0, 1), spread(2, 3)])
     off = Z + 0.1 * AXES[4]
     sideways = -Z + 0.1 * AXES[[2] * 4 + [0] * 4]  # a little of the other class
-    learned = Learned([stats, stats], torch.stack([off, sideways]), torch.tensor([0] * 4 + [1] * 4), [(0, 1)])
+    y = torch.tensor([0] * 4 + [1] * 4)
+    learned = Learned([stats, stats], [off, sideways], [y, y], torch.stack([off, sideways]), y, [(0, 1)])
     numbers = evaluate(learned, eps2=0.5, energy=0.95, rank=2)
     assert numbers["acc_energy"] == 1
     assert numbers["acc_average"] == 0

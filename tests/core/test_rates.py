@@ -136,9 +136,9 @@ def test_no_samples_have_no_rate():
 def test_half_logdet_returns_the_factor_it_used(unit_rows):
     S = torch.stack([unit_rows(5, 3, seed).T @ unit_rows(5, 3, seed) for seed in range(2)])
     alpha = torch.tensor([0.7, 4.0], dtype=torch.float64)[:, None, None]
-    values, L = half_logdet(S, alpha)
+    values, U = half_logdet(S, alpha)
     A = torch.eye(3, dtype=torch.float64) + alpha * S
-    torch.testing.assert_close(L @ L.mT, A, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(U.mT @ U, A, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(values, 0.5 * torch.linalg.eigvalsh(A).log().sum(-1), rtol=1e-12, atol=0)
 
 

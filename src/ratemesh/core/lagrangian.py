@@ -117,8 +117,8 @@ def lagrangian(
     """Return the terms of L at class statistics, and H (K, d, d)."""
     alpha = stats.d / eps2
     pi, V = stats.proportions, stats.V
-    rates, L = half_logdet(torch.cat([V, stats.mixture()[None]]), alpha)
-    inverse = torch.cholesky_inverse(L)
+    rates, U = half_logdet(torch.cat([V, stats.mixture()[None]]), alpha)
+    inverse = torch.cholesky_inverse(U, upper=True)
     H = (inverse[:-1] - inverse[-1]).mul_((0.5 * scale * alpha * pi)[:, None, None])
     if coupling is None:
         return _terms(rates[-1], pi @ rates[:-1], V.new_zeros(()), scale, lambda: V.new_zeros(())), H
@@ -143,9 +143,9 @@ def _gram_branch(
     unit = m.clamp(min=1).rsqrt()
     P = groups.pad(Z * unit[y, None])  # (K, c, d), rows over √m_k
     G = P @ P.mT
-    compress, L = half_logdet(G, alpha)
-    expand, L_all = half_logdet(Z.mT @ Z, alpha / n)
-    inner = torch.cholesky_inverse(L).mul_((0.5 * scale * alpha / n * m)[:, None, None])  # (K, c, c)
+    compress, U = half_logdet(G, alpha)
+    expand, U_all = half_logdet(Z.mT @ Z, alpha / n)
+    inner = torch.cholesky_inverse(U, upper=True).mul_((0.5 * scale * alpha / n * m)[:, None, None])  # (K, c, c)
     coupled = Z.new_zeros(())
     if coupling is None:
         PH = inner @ P
@@ -157,7 +157,7 @@ def _gram_branch(
         PH.baddbmm_(inner.addcmul_(G, 2 * weight[:, None, None]), P)
     gradient = groups.unpad(PH).mul_(2 * unit[y, None])
     # (2/m_k)·½wαπ_k is the same number for every class, so Ā⁻¹ meets Z in one plain product.
-    gradient.addmm_(Z, torch.cholesky_inverse(L_all), alpha=-scale * alpha / n)
+    gradient.addmm_(Z, torch.cholesky_inverse(U_all, upper=True), alpha=-scale * alpha / n)
     return _terms(expand, (m / n) @ compress, coupled, scale, lambda: _dual(P, coupling)), gradient
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import wait
 
-import torch
 from pydantic import Field
 
 from ratemesh.engines.hosts import Event, Host, LocalHost, WorkerHost
@@ -13,6 +12,7 @@ from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
 from ratemesh.engines.router import Router
 from ratemesh.errors import RatemeshError
 from ratemesh.methods.protocol import Exchange, Payload, RoundLog
+from ratemesh.threads import pinned
 
 
 class InProcess(EngineSpec):
@@ -27,7 +27,7 @@ class InProcess(EngineSpec):
         count = self.processes(nodes)
         with ExitStack() as stack:
             if count == 1:
-                stack.enter_context(_threads(self.threads))
+                stack.enter_context(pinned(self.threads))
                 yield InProcessEngine([LocalHost(factory, range(nodes))], nodes)
                 return
             blocks = [range(w * nodes // count, (w + 1) * nodes // count) for w in range(count)]
@@ -42,17 +42,6 @@ class InProcess(EngineSpec):
     def processes(self, nodes: int) -> int:
         """Return how many processes are used for this many nodes."""
         return min(nodes, self.workers or len(os.sched_getaffinity(0)))
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Pin torch's threads inside the block: another number may round differently."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class InProcessEngine:

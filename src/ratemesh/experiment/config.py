@@ -37,6 +37,7 @@ class OutputSpec(Spec):
     """What a run leaves behind, beside its records."""
 
     checkpoint_every: int = Field(1, ge=1, description="rounds between checkpoints")
+    evaluate_every: int = Field(0, ge=0, description="rounds between accuracies in the records; 0 only at the end")
     features: int = Field(2000, ge=0, description="samples whose features are kept for figures; 0 keeps none")
 
 

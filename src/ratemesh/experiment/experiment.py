@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ratemesh.core.stats import ClassStats
 from ratemesh.engines.protocol import Engine, Played
 from ratemesh.experiment.config import Config, load_config, make_config
-from ratemesh.experiment.files import read_json, write_json, write_tensors
-from ratemesh.experiment.records import SCHEMA, RunFolder
+from ratemesh.experiment.files import read_json
+from ratemesh.experiment.outcome import finish, gather, glance
+from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan, factory
-from ratemesh.metrics.evaluate import Learned, evaluate
 
 Progress = Callable[[Mapping[str, Any]], None]
 """Called with every round's record as soon as it is safe on disk."""
@@ -54,7 +51,7 @@ def run(
         config = make_config(config, overrides)
     plan = Plan(config)
     plan.check()
-    folder = RunFolder.create(Path(out) if out is not None else _next_free(), config)
+    folder = RunFolder.create(Path(out) if out is not None else next_free(), config)
     return _go_on(plan, folder, progress)
 
 
@@ -67,7 +64,8 @@ def resume(path: str | Path, *, progress: Progress | None = None) -> RunResult:
     return _go_on(plan, folder, progress)
 
 
-def _next_free() -> Path:
+def next_free() -> Path:
+    """Return the first of runs/run-001, runs/run-002, … that is not there yet."""
     return next(p for n in itertools.count(1) if not (p := Path("runs") / f"run-{n:03d}").exists())
 
 
@@ -81,20 +79,23 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResul
             if done:
                 engine.ask("load", str(folder.states(done)))
             else:
-                _save_features(engine, plan, folder.initial_features)
+                gather(engine, plan).keep(folder.initial_features, config.output.features)
             for t in range(done + 1, config.rounds + 1):
-                record = _play(engine, folder, t)
+                record = _play(engine, plan, folder, t)
                 if t % config.output.checkpoint_every == 0 or t == config.rounds:
                     _checkpoint(engine, folder, t, config)
                 if progress is not None:
                     progress(record)
-            return RunResult(folder.path, _finish(engine, plan, folder))
+            return RunResult(folder.path, finish(engine, plan, folder))
 
 
-def _play(engine: Engine, folder: RunFolder, t: int) -> dict[str, Any]:
-    """Play round t and record it."""
+def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, Any]:
+    """Play round t and record it, with accuracies where the configuration asks for them."""
     began = time.perf_counter()
     record = _record(t, engine.play(t))
+    every = plan.config.output.evaluate_every
+    if every and t % every == 0:
+        record["evaluation"] = glance(engine, plan)
     folder.append(folder.rounds, record)
     folder.append(folder.timing, {"round": t, "seconds": round(time.perf_counter() - began, 4)})
     return record
@@ -112,48 +113,3 @@ def _checkpoint(engine: Engine, folder: RunFolder, t: int, config: Config) -> No
     folder.states(t).mkdir(parents=True, exist_ok=True)
     engine.ask("save", str(folder.states(t)))
     folder.commit(t, config.digest())
-
-
-def _save_features(engine: Engine, plan: Plan, path: Path) -> torch.Tensor:
-    """Keep features for figures, a subsample of them; return the held-out ones (N, m, d) whole.
-
-    The file holds Z_test (N, n, d) with y_test (n,): every node's view of the same held-out samples; and Z_train
-    (n, d) with y_train and node_train (n,): the paper's Z, every node's view of its own training samples.
-    """
-    most = plan.config.output.features
-    Z_test = torch.stack([answer["Z"] for answer in engine.ask("features", "test")])
-    if most:
-        kept = spaced(Z_test.shape[1], most)
-        tensors = {"Z_test": Z_test[:, kept], "y_test": plan.data.y_test[kept]}
-        own = [(a["Z"], a["y"], spaced(len(a["y"]), -(-most // len(Z_test)))) for a in engine.ask("features", "train")]
-        tensors["Z_train"] = torch.cat([Z[rows] for Z, _, rows in own])
-        tensors["y_train"] = torch.cat([y[rows] for _, y, rows in own])
-        tensors["node_train"] = torch.cat([torch.full_like(rows, node) for node, (_, _, rows) in enumerate(own)])
-        write_tensors(path, tensors)
-    return Z_test
-
-
-def spaced(total: int, most: int) -> torch.Tensor:
-    """Return at most `most` positions in 0..total-1, evenly spaced."""
-    return torch.linspace(0, total - 1, min(total, most)).round().long()
-
-
-def _finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
-    """Evaluate, write the final numbers, and drop the checkpoint's claim to be needed."""
-    config = plan.config
-    answers = engine.ask("stats")
-    stats = [ClassStats(a["V"], a["mu"], a["m"]) for a in answers]
-    Z_test = _save_features(engine, plan, folder.features)
-    learned = Learned(stats, Z_test, plan.data.y_test, plan.topology.edges)
-    metrics = {
-        "schema": SCHEMA,
-        "method": config.method.label(plan.topology),
-        **evaluate(learned, eps2=config.method.eps2, energy=config.evaluation.energy, rank=config.evaluation.rank),
-        "bytes_total": sum(record["bytes"] for record in folder.records()),
-        "sample_passes": int(sum(int(a["sample_passes"]) for a in answers)),
-        "rounds": config.rounds,
-        "nodes": plan.topology.nodes,
-        "test_samples": len(plan.data.y_test),
-    }
-    write_json(folder.metrics, metrics)
-    return metrics

@@ -5,6 +5,7 @@ environment.json       versions, machine kind, time of start
 rounds.jsonl           one record a round; the same bytes for the same configuration, resumed or not
 timing.jsonl           seconds a round: the part that never repeats
 metrics.json           final numbers; there only when the run is complete
+network.json           nodes with their encoders and samples, edges with their final disagreement
 features*.safetensors  held-out features before and after training
 checkpoints/           states of the last good round, see `checkpoint.json`
 """
@@ -40,6 +41,7 @@ class RunFolder:
         self.rounds = path / "rounds.jsonl"
         self.timing = path / "timing.jsonl"
         self.metrics = path / "metrics.json"
+        self.network = path / "network.json"
         self.features = path / "features.safetensors"
         self.initial_features = path / "features-initial.safetensors"
         self.checkpoints = path / "checkpoints"
@@ -48,11 +50,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: Config) -> "RunFolder":
         """Make a new folder; one that holds anything is left alone."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(
-                f"out must be a new or empty folder; '{path}' exists. Choose another, delete it, or go on with it: "
-                f"ratemesh resume {path}"
-            )
+        cls.refuse_occupied(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -61,6 +59,15 @@ class RunFolder:
         write_text(folder.config, config.to_toml())
         write_json(path / "environment.json", environment())
         return folder
+
+    @staticmethod
+    def refuse_occupied(path: Path) -> None:
+        """Raise if something is there already."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(
+                f"out must be a new or empty folder; '{path}' exists. Choose another, delete it, or go on with it: "
+                f"ratemesh resume {path}"
+            )
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":

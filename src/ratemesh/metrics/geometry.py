@@ -14,9 +14,13 @@ def disagreement(stats: Sequence[ClassStats], edges: Sequence[tuple[int, int]]) 
 
     0 at consensus, √2 for unrelated subspaces. On a graph without edges all pairs are compared; NaN for one node.
     """
-    pairs = edges or list(itertools.combinations(range(len(stats)), 2))
-    directed = [pair for i, j in pairs for pair in ((i, j), (j, i))]
+    directed = [pair for i, j in node_pairs(len(stats), edges) for pair in ((i, j), (j, i))]
     return _mean([relative_distance(stats[i], stats[j]) for i, j in directed])
+
+
+def node_pairs(nodes: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the pairs of nodes to compare: the edges, or on a graph without any all pairs."""
+    return list(edges) or list(itertools.combinations(range(nodes), 2))
 
 
 def relative_distance(a: ClassStats, b: ClassStats) -> float:

@@ -1,0 +1,125 @@
+"""What a run came to: features gathered from the nodes, judged, and written down."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.engines.protocol import Engine
+from ratemesh.experiment.files import write_json, write_tensors
+from ratemesh.experiment.records import SCHEMA, RunFolder
+from ratemesh.experiment.site import Plan
+from ratemesh.metrics.evaluate import Learned, evaluate, subspace_accuracies
+from ratemesh.metrics.geometry import relative_distance
+from ratemesh.threads import pinned
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Features of all nodes: of their own training samples (m_i, d), and of the held-out ones (N, m, d)."""
+
+    Z_train: Sequence[Tensor]
+    y_train: Sequence[Tensor]
+    Z_test: Tensor
+    y_test: Tensor
+
+    def keep(self, path: Path, most: int) -> None:
+        """Write at most `most` samples of each kind, evenly spaced, for figures; nothing if `most` is 0.
+
+        The file holds Z_test (N, n, d) with y_test (n,): every node's view of the same held-out samples; and Z_train
+        (n, d) with y_train and node_train (n,): the paper's Z, every node's view of its own training samples.
+        """
+        if not most:
+            return
+        kept = spaced(len(self.y_test), most)
+        rows = [spaced(len(y), -(-most // len(self.y_train))) for y in self.y_train]
+        tensors = {
+            "Z_test": self.Z_test[:, kept],
+            "y_test": self.y_test[kept],
+            "Z_train": torch.cat([Z[r] for Z, r in zip(self.Z_train, rows, strict=True)]),
+            "y_train": torch.cat([y[r] for y, r in zip(self.y_train, rows, strict=True)]),
+            "node_train": torch.cat([torch.full_like(r, node) for node, r in enumerate(rows)]),
+        }
+        write_tensors(path, tensors)
+
+
+def gather(engine: Engine, plan: Plan) -> Gathered:
+    """Ask every node for its features."""
+    train = engine.ask("features", "train")
+    test = engine.ask("features", "test")
+    Z_test = torch.stack([answer["Z"] for answer in test])
+    return Gathered([a["Z"] for a in train], [a["y"] for a in train], Z_test, plan.data.y_test)
+
+
+def spaced(total: int, most: int) -> Tensor:
+    """Return at most `most` positions in 0..total-1, evenly spaced."""
+    return torch.linspace(0, total - 1, min(total, most)).round().long()
+
+
+def glance(engine: Engine, plan: Plan) -> dict[str, float]:
+    """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
+    stats, passes = _stats(engine)
+    Z_test = torch.stack([answer["Z"] for answer in engine.ask("features", "test")])
+    judge = plan.config.evaluation
+    with pinned(1):  # this process's own number of threads depends on the workers
+        found = subspace_accuracies(ClassStats.sum(stats), Z_test, plan.data.y_test, judge.energy, judge.rank)
+    return {**found, "sample_passes": passes}
+
+
+def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
+    """Judge what was learned, and write metrics, network and features."""
+    config = plan.config
+    stats, passes = _stats(engine)
+    gathered = gather(engine, plan)
+    gathered.keep(folder.features, config.output.features)
+    learned = Learned(
+        stats=stats,
+        Z_train=gathered.Z_train,
+        y_train=gathered.y_train,
+        Z_test=gathered.Z_test,
+        y_test=gathered.y_test,
+        edges=plan.topology.edges,
+    )
+    with pinned(1):
+        judge = config.evaluation
+        numbers = evaluate(learned, eps2=config.method.eps2, energy=judge.energy, rank=judge.rank)
+    metrics = {
+        "schema": SCHEMA,
+        "method": config.method.label(plan.topology),
+        **numbers,
+        "bytes_total": sum(record["bytes"] for record in folder.records()),
+        "sample_passes": passes,
+        "rounds": config.rounds,
+        "nodes": plan.topology.nodes,
+        "test_samples": len(plan.data.y_test),
+    }
+    write_json(folder.network, _network(plan, stats))
+    write_json(folder.metrics, metrics)
+    return metrics
+
+
+def _stats(engine: Engine) -> tuple[list[ClassStats], int]:
+    """Return every node's statistics, and the samples that all of them passed."""
+    answers = engine.ask("stats")
+    return [ClassStats(a["V"], a["mu"], a["m"]) for a in answers], sum(int(a["sample_passes"]) for a in answers)
+
+
+def _network(plan: Plan, stats: Sequence[ClassStats]) -> dict[str, Any]:
+    """Return the graph as figures draw it; clusters are for methods that have them."""
+    encoders = plan.config.encoders
+    nodes = [
+        {"index": i, "encoder": encoders[i % len(encoders)].name, "samples": len(part), "cluster": None}
+        for i, part in enumerate(plan.parts)
+    ]
+    edges = [
+        {
+            "ends": [i, j],
+            "disagreement": (relative_distance(stats[i], stats[j]) + relative_distance(stats[j], stats[i])) / 2,
+        }
+        for i, j in plan.topology.edges
+    ]
+    return {"schema": SCHEMA, "nodes": nodes, "edges": edges}
