@@ -4,10 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types pytest bench clean
+.PHONY: help setup demo test lint types pytest test-browser bench clean
 
 help:  ## show what there is to make
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## build .venv with everything that running and testing need
 
@@ -34,6 +34,10 @@ types: setup  ## mypy, strict
 
 pytest: setup  ## unit, property, contract and end-to-end tests, on all cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+test-browser: setup  ## look at the report in headless Chromium; Debian's is installed if there is none
+	command -v chromium || { apt-get update && apt-get install -y --no-install-recommends chromium; }
+	RATEMESH_BROWSER=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser
 
 bench: setup  ## measure ratios and rewrite benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks --write

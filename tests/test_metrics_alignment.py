@@ -97,9 +97,9 @@ def test_paired_cka_is_the_mean_over_pairs(N, seed):
     assert cka_paired(Z, debiased=True) == pytest.approx(np.mean(by_pairs), rel=1e-9, abs=1e-12)
 
 
-@given(st.integers(1, 4), st.integers(1, 4), seeds)
-def test_the_floor_of_unpaired_cka_is_its_exact_mean_over_permutations(d, e, seed):
-    X, Y = normal(5, d, seed=seed) + 1, normal(5, e, seed=seed + 1)
+@pytest.mark.parametrize(("d", "e"), [(1, 1), (1, 4), (3, 2)])
+def test_the_floor_of_unpaired_cka_is_its_exact_mean_over_permutations(d, e):
+    X, Y = normal(5, d, seed=d) + 1, normal(5, e, seed=9 + e)
     mean = np.mean([cka(X, Y[list(order)]) for order in itertools.permutations(range(5))])
     assert cka_unpaired([X, Y], draw()).floor == pytest.approx(mean, rel=1e-9)
 

@@ -1,11 +1,12 @@
 """WCCR, IIDR and cosines of class means: loops, closed forms, the identity that ties them, floors by simulation."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratemesh.core.stats import ClassStats
@@ -90,6 +91,13 @@ def test_root_mean_square_distances_of_balanced_classes_satisfy_the_identity(lab
     assert rms == pytest.approx(math.sqrt(2 * K / (K - 1) * (1 - W) / W), rel=1e-9)
 
 
+@pytest.mark.parametrize("labels", [[0, 0, 0, 1, 2], [0, 0, 1, 1, 1]])
+def test_the_floor_of_wccr_is_its_exact_mean_over_permuted_labels(labels):
+    y, Z = torch.tensor(labels), normal(5, 2)
+    mean = np.mean([wccr(Z, y[list(order)]).value for order in itertools.permutations(range(5))])
+    assert wccr(Z, y).floor == pytest.approx(mean, rel=1e-9)
+
+
 @pytest.mark.parametrize("counts", [[8] * 5, [4, 6, 12, 20], [1, 5, 0, 30]])
 def test_floors_are_the_means_without_class_structure(labels_of, counts):
     y = labels_of(counts)
@@ -126,7 +134,7 @@ def test_nothing_depends_on_frame_order_or_names(labels_of, orthogonal, counts, 
     [
         (torch.eye(3), torch.tensor([1, 1, 1]), "two classes and more samples than classes; got \\[0, 3\\]"),
         (torch.eye(3), torch.tensor([0, 1, 2]), "more samples than classes"),
-        (torch.ones(3, 2) / 3, torch.tensor([0, 1, 1]), "Z must vary"),
+        (normal(1, 7).repeat(11, 1) / 3, torch.tensor([0] * 5 + [1] * 6), "Z must vary"),
         (torch.eye(3), torch.tensor([0, 1]), "y must have shape \\(3,\\)"),
         (torch.eye(3), torch.tensor([-1, 1, 1]), "got label -1"),
         (torch.empty(0, 3), torch.tensor([], dtype=torch.long), "it is empty"),
@@ -147,6 +155,7 @@ def test_features_that_are_not_numbers_are_refused():
 
 
 @given(counts, st.booleans(), seeds)
+@example(counts=[1, 4, 2], centred=True, seed=0)  # where the mean of samples is not the mean of class means
 def test_cosines_by_loops(labels_of, counts, centred, seed):
     y, Z = labels_of(counts, seed), normal(sum(counts), 3, seed=seed)
     found = class_mean_cosine(Z, y, centred=centred)
@@ -180,6 +189,13 @@ def test_a_mean_within_its_own_noise_is_named():
     assert found.noise == (0, 2)
     assert found.matrix[2].tolist() == [0, 0, 0]
     assert torch.isfinite(found.matrix).all()
+
+
+def test_points_at_the_origin_are_noise_although_they_do_not_spread():
+    found = class_mean_cosine(
+        torch.eye(3)[[0, 0, 1, 1, 2, 2]] * torch.tensor([1.0, 0.0, 1.0]), torch.tensor([0, 0, 1, 1, 2, 2])
+    )
+    assert found.noise == (1,)
 
 
 def test_cosines_need_two_classes():

@@ -68,6 +68,7 @@ def test_the_three_ways_are_what_they_say():
         assert each.floor == pytest.approx(alone[0].floor, rel=1e-12)
         assert (each.n, each.n_k, each.skipped) == (8, (3, 2, 3), ())
         assert metric(Z, y).n_k == (9, 6, 9)
+    assert torch.equal(pool(Z, y, "average")[0][0], Z.mean(0))
     cosines = [class_mean_cosine(part, y) for part in Z]
     each = class_mean_cosine(Z, y, pooling="per_node")
     assert torch.allclose(each.matrix, sum(c.matrix for c in cosines) / 3)
@@ -95,6 +96,14 @@ def test_nodes_that_cannot_be_measured_are_named():
     assert each.value == pytest.approx((wccr(Z[0], y[0]).value + wccr(Z[3], y[3]).value) / 2)
     with pytest.raises(InputError, match="at the first node"):
         iidr(Z[1:3], y[1:3], "per_node")
+
+
+def test_a_mean_that_is_noise_at_one_node_is_named():
+    Z = torch.eye(3, dtype=torch.float64)[[0, 0, 1, 1]] + 0.1 * normal(4, 3)
+    weak = Z - Z[2:].mean(0) * torch.tensor([0, 0, 1, 1])[:, None]
+    y = torch.tensor([0, 0, 1, 1])
+    assert class_mean_cosine(torch.stack([Z, weak]), y, pooling="per_node").noise == (1,)
+    assert class_mean_cosine(torch.stack([Z, Z]), y, pooling="per_node").noise == ()
 
 
 def test_means_of_measurements():

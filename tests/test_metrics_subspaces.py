@@ -89,6 +89,8 @@ def test_the_mean_angle_goes_over_angles_then_classes_then_pairs_of_nodes():
     assert mean_principal_angle([base, base, other], [(0, 1), (1, 2)]) == pytest.approx(0.35 * degrees, rel=1e-9)
     assert mean_principal_angle([base, base, other]) == pytest.approx(0.7 * degrees * 2 / 3, rel=1e-9)
     assert mean_principal_angle([base.only([0]), other]) == pytest.approx(0.4 * degrees, rel=1e-9)
+    # A pair that shares one class weighs as much as a pair that shares two: 0.4 and 0, not 0.4, 0 and 0.
+    assert mean_principal_angle([base.only([0]), other, other], [(0, 1), (1, 2)]) == pytest.approx(0.2 * degrees)
 
 
 def test_angles_that_do_not_exist_are_said():

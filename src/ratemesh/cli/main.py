@@ -3,13 +3,17 @@
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import ratemesh
 from ratemesh.cli import screen
+from ratemesh.cli.compare import compare
+from ratemesh.cli.report import report
+from ratemesh.cli.watch import watch
 from ratemesh.errors import InputError, RatemeshError
+from ratemesh.experiment.experiment import Progress
 
 app = typer.Typer(
     name="ratemesh",
@@ -69,36 +73,69 @@ def run(
     workers: Annotated[
         int | None, typer.Option("--workers", min=0, help="Processes that share the nodes; 0: one per core.")
     ] = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Seeds to run; reports mean ± 95 % t-interval.")] = 1,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard events (extra 'tensorboard').")
+    ] = False,
 ) -> None:
     """Run an experiment and leave records, checkpoints and metrics in a folder.
 
     Example: `ratemesh run experiments/digits.toml --set method.gamma=2 --out runs/mine`
     """
     from ratemesh.experiment.config import load_config
+    from ratemesh.experiment.experiment import next_free
     from ratemesh.experiment.experiment import run as run_experiment
+    from ratemesh.experiment.trials import run_trials
 
     overrides = [*(set_ or []), *([] if workers is None else [f"engine.workers={workers}"])]
     settings = load_config(config, overrides)
+    folder = out or next_free()
     with screen.Board() as board:
-        result = run_experiment(settings, out, progress=board.track(config.stem, settings.rounds))
-    _end(result.folder, result.metrics)
+        if trials > 1:
+            tracked = board.track if not tensorboard else lambda name, n: _live(folder / name, board.track(name, n))
+            result = run_trials(settings, folder, trials, tracked)
+        else:
+            track = board.track(config.stem, settings.rounds)
+            single = run_experiment(settings, folder, progress=_live(folder, track) if tensorboard else track)
+    if trials > 1:
+        screen.intervals(result)
+    else:
+        screen.table([{**single.metrics, "bytes": single.metrics["bytes_total"]}])
+    screen.say(f"Results: {folder}")
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(help="Folder of a run that was interrupted.")]) -> None:
+def resume(folder: Annotated[Path, typer.Argument(help="Folder of a run or of trials that were interrupted.")]) -> None:
     """Go on with an interrupted run; the records come out as if it had never stopped.
 
     Example: `ratemesh resume runs/mine`
     """
     from ratemesh.experiment.experiment import resume as resume_experiment
     from ratemesh.experiment.records import RunFolder
+    from ratemesh.experiment.trials import is_trials, resume_trials
 
     opened = RunFolder.existing(folder)
-    if opened.metrics.exists():
-        screen.say("This run is complete; nothing was changed.")
     with screen.Board() as board:
-        result = resume_experiment(folder, progress=board.track(folder.name, opened.load_config().rounds))
-    _end(result.folder, result.metrics)
+        if is_trials(folder):
+            screen.intervals(resume_trials(folder, board.track))
+        else:
+            if opened.metrics.exists():
+                screen.say("This run is complete; nothing was changed.")
+            track = board.track(folder.name, opened.load_config().rounds)
+            metrics = resume_experiment(folder, progress=track).metrics
+            screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
+    screen.say(f"Results: {folder}")
+
+
+def _live(folder: Path, track: Progress) -> Progress:
+    from ratemesh.report.live import tensorboard
+
+    return tensorboard(folder, track)
+
+
+app.command()(watch)
+app.command()(compare)
+app.command()(report)
 
 
 @app.command("list")
@@ -110,11 +147,6 @@ def list_(
     Example: `ratemesh list topologies`
     """
     screen.catalogue(what)
-
-
-def _end(folder: Path, metrics: dict[str, Any]) -> None:
-    screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
-    screen.say(f"Results: {folder}")
 
 
 def main() -> None:

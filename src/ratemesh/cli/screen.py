@@ -19,6 +19,7 @@ from ratemesh.engines import ENGINES
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.experiment import Progress as OnRound
 from ratemesh.experiment.presets import PRESETS
+from ratemesh.experiment.trials import Interval, TrialsResult
 from ratemesh.graph import TOPOLOGIES
 from ratemesh.methods import METHODS
 from ratemesh.specs import NamedSpec, Spec, nearest
@@ -107,6 +108,37 @@ def table(rows: Sequence[Mapping[str, Any]]) -> None:
         out.add_row(str(row["method"]), *(_number(key, row[key]) for key in HEADINGS), ranks, _bytes(row["bytes"]))
     console.print(out)
     console.print(LEGEND, style="dim")
+
+
+def intervals(result: TrialsResult) -> None:
+    """Print the trials' means and 95 % intervals."""
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=result.method, title_justify="left")
+    out.add_column("metric")
+    out.add_column("mean", justify="right")
+    out.add_column("± 95 %", justify="right")
+    for key, interval in result.metrics.items():
+        if any(value != interval.values[0] for value in interval.values):
+            out.add_row(key, f"{interval.mean:.4g}", f"{interval.half_width:.2g}")
+    console.print(out)
+
+
+def comparison(names: Sequence[str], results: Sequence[TrialsResult]) -> None:
+    """Print the main numbers of several settings side by side, with intervals where there are several trials."""
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    out.add_column("")
+    for heading in (*HEADINGS.values(), "sent"):
+        out.add_column(heading, justify="right", vertical="bottom")
+    for name, result in zip(names, results, strict=True):
+        cells = [_interval(key, result.metrics.get(key)) for key in HEADINGS]
+        out.add_row(name, *cells, _bytes(result.metrics["bytes_total"].mean))
+    console.print(out)
+
+
+def _interval(key: str, interval: Interval | None) -> str:
+    if interval is None:
+        return "–"
+    spread = "" if math.isinf(interval.half_width) else f" ± {_number(key, interval.half_width)}"
+    return _number(key, interval.mean) + spread
 
 
 def _number(key: str, value: float | None) -> str:

@@ -1,0 +1,34 @@
+"""`ratemesh compare`: several settings on the same ground, one report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ratemesh.cli import screen
+
+
+def compare(
+    configs: Annotated[list[Path], typer.Argument(help="TOML files, one a method or setting.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder; an interrupted comparison in it goes on.")] = Path(
+        "runs/compare"
+    ),
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Seeds to run of each.")] = 1,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting of all of them: a.b=value.")
+    ] = None,
+) -> None:
+    """Run several methods or settings on the same data, seeds and budget, and write one report.
+
+    Example: `ratemesh compare experiments/digits.toml experiments/digits-paper.toml --trials 2`
+    """
+    from ratemesh.experiment.config import load_config
+    from ratemesh.report.compare import Entry, run_comparison
+    from ratemesh.report.page import write_report
+
+    entries = [Entry(path.stem, load_config(path, set_ or [])) for path in configs]
+    with screen.Board() as board:
+        results = run_comparison(entries, out, trials, board.track)
+    screen.comparison([entry.name for entry in entries], results)
+    written = write_report([out], out / "report.html")
+    screen.say(f"Results: {out}\nReport:  {written.page}")

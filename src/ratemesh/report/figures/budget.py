@@ -1,0 +1,106 @@
+"""Accuracy against what it cost: bytes sent, and samples that went through a training step."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from ratemesh.report.figures import style
+from ratemesh.report.figures.style import Drawn
+from ratemesh.report.numbers import in_bytes, in_count
+from ratemesh.report.runs import Run, number
+
+KINDS = {
+    "acc_average": "features averaged (paper)",
+    "acc_energy": "residuals added (fused)",
+    "acc_node": "one node alone",
+}
+COSTS = {"bytes": ("bytes sent so far", in_bytes), "passes": ("sample passes so far", in_count)}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run's accuracies by kind at one moment, and what they had cost."""
+
+    bytes: float
+    passes: float
+    accuracy: dict[str, float]
+
+
+def points(run: Run) -> list[Point]:
+    """Return the evaluations of a run in order, the final one last."""
+    sent = list(itertools.accumulate(number(record.get("bytes")) for record in run.records))
+    out = []
+    for total, record in zip(sent, run.records, strict=True):
+        found = record.get("evaluation")
+        if isinstance(found, dict):
+            out.append(Point(total, number(found.get("sample_passes")), _accuracies(found)))
+    last = Point(
+        number(run.metrics.get("bytes_total")), number(run.metrics.get("sample_passes")), _accuracies(run.metrics)
+    )
+    if last.accuracy and not (out and out[-1].bytes == last.bytes and out[-1].passes == last.passes):
+        out.append(last)
+    return [point for point in out if point.accuracy]
+
+
+def _accuracies(found: dict[str, object]) -> dict[str, float]:
+    return {kind: value for kind in KINDS if math.isfinite(value := number(found.get(kind)))}
+
+
+def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.FORMATS) -> Drawn:
+    """Draw accuracies of all runs: a column a kind of accuracy, a row a kind of cost."""
+    title = "Accuracy against cost"
+    known = {run.name: points(run) for run in runs}
+    notes = _missing(known)
+    kinds = [kind for kind in KINDS if any(kind in p.accuracy for found in known.values() for p in found)]
+    if not kinds:
+        return Drawn(title, "", "", (), notes)
+    with style.house_style():
+        figure, axes = style.panels(2 * len(kinds), len(kinds), (3.3, 2.4), sharey=True, sharex="row")
+        for axis, (cost, kind) in zip(axes, itertools.product(COSTS, kinds), strict=True):
+            _panel(axis, known, cost, kind)
+        for axis, kind in zip(axes, kinds, strict=False):
+            axis.set_title(KINDS[kind])
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(handles)))
+        style.name_rows(axes, "held-out accuracy")
+        files = style.save(figure, out_stem, formats)
+    caption = (
+        "Accuracy by nearest subspace on held-out samples, against bytes sent by all nodes together (top) and samples "
+        "that went through a training step (bottom). Further up and to the left is better."
+    )
+    return Drawn(title, caption, " ".join(_in_words(*entry) for entry in known.items() if entry[1]), files, notes)
+
+
+def _panel(axis: Axes, known: dict[str, list[Point]], cost: str, kind: str) -> None:
+    name, unit = COSTS[cost]
+    for index, (run, found) in enumerate(known.items()):
+        line = [(getattr(point, cost), point.accuracy[kind]) for point in found if kind in point.accuracy]
+        if line:
+            axis.plot(*zip(*line, strict=True), label=style.label(run), **style.look(index))
+    axis.set_xlabel(name)
+    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+
+
+def _missing(known: dict[str, list[Point]]) -> tuple[str, ...]:
+    """Say which runs have no accuracy, and which only one at the end."""
+    none = [f"{name}: no accuracy is recorded." for name, found in known.items() if not found]
+    single = [name for name, found in known.items() if len(found) == 1]
+    if single:
+        none.append(
+            f"{style.listed(single)}: only the final accuracy is known, so there is a single point. "
+            "Set output.evaluate_every to see the way there."
+        )
+    return tuple(none)
+
+
+def _in_words(name: str, found: Sequence[Point]) -> str:
+    last = found[-1]
+    shown = ", ".join(f"{100 * value:.1f} % with {KINDS[kind]}" for kind, value in last.accuracy.items())
+    return f"{name} ends with {shown}, after {in_bytes(last.bytes)} and {in_count(last.passes)} sample passes."

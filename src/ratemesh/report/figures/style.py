@@ -1,0 +1,162 @@
+"""How all figures look: one palette that colour-blind readers can tell apart, and never colour alone."""
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ratemesh.experiment.files import write_bytes
+
+FORMATS = ("png", "svg", "pdf")
+DPI = 200
+
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+)
+PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+"""The colours of Okabe and Ito."""
+
+STROKES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+LONGEST = 26
+"""Characters of a run's name that fit above a panel."""
+
+SETTINGS: dict[Any, Any] = {
+    "font.family": ["STIXGeneral", "DejaVu Sans"],
+    "mathtext.fontset": "stix",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "pdf.fonttype": 42,  # text stays text: journals ask for it
+    "svg.hashsalt": "ratemesh",  # the same run gives the same file
+    "svg.fonttype": "path",
+}
+
+DATELESS: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a figure left.
+
+    Attributes:
+        title: a heading.
+        caption: what to look for.
+        alt: the figure in words, for who cannot see it.
+        files: one a format; none when nothing could be drawn.
+        notes: what could not be drawn, why, and the remedy.
+    """
+
+    title: str
+    caption: str
+    alt: str
+    files: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Apply the look inside the block, and leave the caller's settings alone."""
+    with mpl.rc_context(SETTINGS):
+        yield
+
+
+def columns(count: int) -> int:
+    """Return how many panels go side by side: three at most, and four as two and two."""
+    return 2 if count == 4 else min(count, 3)
+
+
+def panels(count: int, columns: int, size: tuple[float, float], **how: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `count` axes of `size` inches, in rows of at most `columns`."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="compressed")  # cosine matrices are square
+    FigureCanvasAgg(figure)  # no pyplot: nothing global, no window
+    axes: list[Axes] = list(np.atleast_1d(figure.subplots(rows, columns, **how)).flat)
+    for spare in axes[count:]:
+        spare.set_visible(False)
+    return figure, axes[:count]
+
+
+def whole_numbers(axis: Axes) -> None:
+    """Put ticks of the x axis at whole, round numbers."""
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
+def name_rows(axes: Sequence[Axes], name: str) -> None:
+    """Name the y axis of the first panel of every row."""
+    for axis in axes:
+        place = axis.get_subplotspec()
+        if place is not None and place.is_first_col():
+            axis.set_ylabel(name)
+
+
+def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> tuple[Path, ...]:
+    """Write the figure as stem.png, stem.svg, stem.pdf."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    files = []
+    for suffix in formats:
+        content = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # a name in a script that no font has here: boxes, and no more
+            figure.savefig(content, format=suffix, dpi=DPI, metadata=DATELESS[suffix])
+        files.append(stem.with_name(f"{stem.name}.{suffix}"))
+        write_bytes(files[-1], content.getvalue())
+    return tuple(files)
+
+
+def look(index: int) -> dict[str, Any]:
+    """Return colour, stroke and marker of the run at `index`; the first 35 all differ."""
+    return {
+        "color": PALETTE[index % len(PALETTE)],
+        "linestyle": STROKES[index % len(STROKES)],
+        "marker": MARKERS[index % len(MARKERS)],
+    }
+
+
+def sparse(points: int) -> int:
+    """Return the step between markers that leaves about ten on a line."""
+    return max(1, points // 10)
+
+
+def label(name: str) -> str:
+    """Return a name as matplotlib shows it literally: short, no mathematics, and not hidden from legends."""
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST // 2 - 1]}…{name[-LONGEST // 2 :]}"
+    name = name.replace("$", r"\$")
+    return f" {name}" if name.startswith("_") else name
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names as a sentence does."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

@@ -1,0 +1,236 @@
+"""Run folders as figures and reports see them: what is there, and words for what is not."""
+
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ratemesh.errors import InputError
+from ratemesh.experiment.files import read_json, read_tensors
+from ratemesh.experiment.records import SCHEMA, RunFolder
+
+DEEPEST = 3
+"""Levels of folders that are searched for runs: a comparison holds trials, and trials hold runs."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Training features of all nodes, the paper's Z: Z (n, d), y (n,) labels, node (n,) who saw the sample."""
+
+    Z: Tensor
+    y: Tensor
+    node: Tensor
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A recorded number over rounds: its mean over the nodes, and the lowest and the highest node."""
+
+    rounds: list[int]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+    @property
+    def known(self) -> bool:
+        """Whether any round has a value."""
+        return any(math.isfinite(value) for value in self.mean)
+
+
+@dataclass
+class Run:
+    """One run; what its folder lacks is empty here, and a sentence in `notes`."""
+
+    name: str
+    path: Path
+    config: dict[str, Any] = field(default_factory=dict)
+    config_text: str = ""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    network: dict[str, Any] = field(default_factory=dict)
+    features: Features | None = None
+    initial: Features | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run wrote its final numbers, readable or not."""
+        return RunFolder(self.path).metrics.exists()
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """Return the setting "a.b" of the resolved configuration."""
+        value: Any = self.config
+        for step in key.split("."):
+            if not isinstance(value, Mapping) or step not in value:
+                return default
+            value = value[step]
+        return value
+
+    def curve(self, key: str) -> Curve:
+        """Return a number of the records over rounds; NaN where it was not recorded."""
+        low, high = [], []
+        for record in self.records:
+            values = [v for node in record["nodes"] if math.isfinite(v := number(node.get(key)))]
+            low.append(min(values, default=math.nan))
+            high.append(max(values, default=math.nan))
+        mean = [number(record.get(key)) for record in self.records]
+        return Curve([int(record["round"]) for record in self.records], mean, low, high)
+
+
+def number(value: object) -> float:
+    """Return a JSON value as a number; NaN for null and for anything that is none."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Open run folders, and folders that hold them; return the runs, and what to say of the rest.
+
+    Raises:
+        InputError: when none of the paths leads to a run.
+    """
+    found: dict[Path, Path] = {}
+    notes = []
+    for path in paths:
+        members = list(_members(path, DEEPEST))
+        if not members:
+            notes.append(_foreign(path))
+        found.update({member.resolve(): member for member in members})
+    if not found:
+        raise InputError(
+            "\n".join(notes) or "runs must name at least one run folder; got none. Give the --out of a run."
+        )
+    names = _short_names(list(found))
+    return [open_run(path, name) for path, name in zip(found.values(), names, strict=True)], notes
+
+
+def _members(path: Path, depth: int) -> Iterator[Path]:
+    """Yield the folder if it is a run, else the runs inside: trials, comparisons and demonstrations hold several."""
+    if (path / "config.toml").is_file() and not (path / "trials.json").is_file():
+        yield path
+    elif depth and path.is_dir():
+        for inner in sorted(p for p in path.iterdir() if p.is_dir()):
+            yield from _members(inner, depth - 1)
+
+
+def _foreign(path: Path) -> str:
+    lack = "has no config.toml, nor has a folder inside it" if path.is_dir() else "is not a folder"
+    return f"'{path}' must be a run folder; it {lack}. Give the --out of a run."
+
+
+def _short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of the paths that tell them all apart."""
+    for depth in range(1, max(len(path.parts) for path in paths)):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def open_run(path: Path, name: str | None = None) -> Run:
+    """Read all that a run folder holds."""
+    folder = RunFolder.existing(path)
+    run = Run(name or path.resolve().name, path)
+    _read_config(run, folder)
+    run.environment = _read_object(run, path / "environment.json")
+    if not (path / "environment.json").exists():
+        run.notes.append("environment.json is missing, so versions and machine are not known.")
+    run.network = _read_object(run, path / "network.json")
+    _read_rounds(run, folder)
+    _read_metrics(run, folder)
+    run.initial = _read_features(run, folder.initial_features, "before")
+    run.features = _read_features(run, folder.features, "after")
+    return run
+
+
+def _read_config(run: Run, folder: RunFolder) -> None:
+    try:
+        run.config_text = folder.config.read_text(encoding="utf-8")
+        run.config = tomllib.loads(run.config_text)
+    except (OSError, ValueError) as error:  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
+        run.notes.append(f"config.toml cannot be read ({error}); what depends on settings is left out.")
+
+
+def _read_object(run: Run, path: Path) -> dict[str, Any]:
+    """Read a JSON file; one that is missing, broken or too new counts as empty."""
+    if not path.exists():
+        return {}
+    try:
+        content = read_json(path)
+    except InputError as error:
+        run.notes.append(str(error))
+        return {}
+    if number(content.get("schema", SCHEMA)) > SCHEMA:
+        run.notes.append(
+            f"{path.name} has schema {content['schema']}, and this version reads up to {SCHEMA}; it is left out. "
+            "Update ratemesh."
+        )
+        return {}
+    return content
+
+
+def _read_rounds(run: Run, folder: RunFolder) -> None:
+    """Read the records, each with its round and its list of nodes."""
+    try:
+        records = folder.records()
+    except (OSError, ValueError) as error:
+        run.notes.append(f"rounds.jsonl cannot be read ({error}).")
+        records = []
+    for record in records:
+        if isinstance(record, dict) and math.isfinite(number(record.get("round"))):
+            nodes = record.get("nodes")
+            per_node = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+            run.records.append({**record, "nodes": per_node})
+    if not run.records:
+        run.notes.append("no round is recorded, so there are no curves and no measured cost.")
+    run.seconds = _seconds(folder.timing)
+
+
+def _seconds(path: Path) -> list[float]:
+    """Read how long rounds took, as far as the file goes."""
+    out = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+        try:
+            out.append(number(json.loads(line)["seconds"]))
+        except (ValueError, TypeError, KeyError):  # a crash cut the line short
+            break
+    return [value for value in out if math.isfinite(value)]
+
+
+def _read_metrics(run: Run, folder: RunFolder) -> None:
+    if folder.metrics.exists():
+        run.metrics = _read_object(run, folder.metrics)
+        return
+    wanted, done = run.setting("rounds", "?"), len(run.records)
+    run.notes.append(
+        f"the run is incomplete: {done} of {wanted} rounds are recorded and metrics.json is missing. "
+        f"Go on with it: ratemesh resume {run.path}"
+    )
+
+
+def _read_features(run: Run, path: Path, when: str) -> Features | None:
+    """Read the training features that were kept, if they can be drawn."""
+    if not path.exists():
+        if when == "before" or run.metrics:  # of an incomplete run the end is said to be missing already
+            run.notes.append(f"no features were kept {when} training; run with output.features above 0.")
+        return None
+    try:
+        tensors = read_tensors(path)
+    except InputError as error:
+        run.notes.append(str(error))
+        return None
+    if not {"Z_train", "y_train", "node_train"} <= tensors.keys():
+        run.notes.append(f"{path.name} holds no training features: an older version wrote it. Run again.")
+        return None
+    features = Features(tensors["Z_train"].float(), tensors["y_train"].long(), tensors["node_train"].long())
+    if not len(features.Z) or not bool(torch.isfinite(features.Z).all()):
+        run.notes.append(f"{path.name} holds no samples, or numbers that are not finite; it is left out.")
+        return None
+    return features

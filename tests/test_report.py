@@ -1,0 +1,187 @@
+"""The report of whole run folders: what it shows, what it says, and that it needs nothing else."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ratemesh.cli.main import app
+from ratemesh.report.cited import TABLE
+from ratemesh.report.figures import FIGURES
+from ratemesh.report.numbers import METRICS, in_bytes, in_count, in_digits, written
+from ratemesh.report.page import write
+from ratemesh.report.page.markup import tag, text
+from ratemesh.report.page.write import render
+from ratemesh.report.runs import open_runs
+from toy_runs import Copy, Page, copier, edited, on, page, smoke_run
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return smoke_run(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def copy(smoke: Path, tmp_path: Path) -> Copy:
+    return copier(smoke, tmp_path)
+
+
+def test_the_whole_report_is_one_self_contained_file(smoke: Path, copy: Copy, tmp_path: Path) -> None:
+    second = copy("second", edited("metrics.json", acc_average=0.123))
+    out = tmp_path / "new" / "r.html"
+    done = CliRunner().invoke(app, ["report", str(smoke), str(second), "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[-1].startswith("Report: ")
+    html = out.read_text()
+    found = Page(html)
+    assert found.all("h1")
+    links = [str(v) for _, given in found.tags for key, v in given.items() if key in {"src", "href", "action", "data"}]
+    assert all(link.startswith(("data:", "#")) for link in links)
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|<iframe", html)
+    ids = [str(given["id"]) for _, given in found.tags if "id" in given]
+    assert len(set(ids)) == len(ids)
+    assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
+    pictures = [picture for picture in found.all("img") if picture.get("src")]
+    assert len(pictures) == len(FIGURES)
+    assert all(len(picture["alt"] or "") > 40 for picture in pictures)
+    assert len(found.all("button", **{"class": "zoom", "type": "button"})) == len(FIGURES)
+
+
+def test_figures_are_kept_when_asked_for(smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "FIGURES", {name: FIGURES[name] for name in ("consensus", "cosine")})
+    done = CliRunner().invoke(
+        app, ["report", str(smoke), "-o", str(tmp_path / "r.html"), "--figures", str(tmp_path / "f")]
+    )
+    assert done.exit_code == 0, done.output
+    names = {file.name for file in (tmp_path / "f").iterdir()}
+    assert names == {f"{name}.{kind}" for name in ("consensus", "cosine") for kind in ("png", "svg", "pdf")}
+
+
+def test_the_summary_says_what_came_out(smoke: Path, copy: Copy) -> None:
+    worse = copy("worse", edited("metrics.json", acc_average=0.123, disagreement=9.0, rank_max=1.2, overlap=0.99))
+    words = page(smoke, worse).text
+    best = json.loads((smoke / "metrics.json").read_text())["acc_average"]
+    assert "Two runs on subspaces" in words
+    assert "All runs have 3 nodes, graph “ring”, 4 rounds, 2 local epochs a round" in words
+    assert f"smoke classifies {100 * best:.1f} % of 30 held-out samples, the most of all; worse 12.3 %." in words
+    assert "worse has collapsed" in words
+    assert "In smoke, neighbours end 0." in words
+    close = copy("close", edited("metrics.json", disagreement=0.001, overlap=0.9))
+    words = page(smoke, worse, close).text
+    assert "Neighbours agree best in close: they end 0.001 apart" in words
+    assert "Classes overlap least in smoke: by 0." in words
+    assert "A round of smoke sends 11 kB in all; D-SGD with these encoders would send" in words
+
+
+def test_runs_on_different_data_are_not_ranked(smoke: Path, copy: Copy) -> None:
+    other = copy("other", on("mnist"), edited("metrics.json", acc_average=0.5))
+    found = page(smoke, other)
+    assert "the most of all" not in found.text
+    assert "On mnist: With features averaged" in found.text
+    runs, _ = open_runs([smoke, other])
+    numbers = render(runs, [], {}).partition('id="metrics"')[2].partition('id="paper"')[0]
+    assert "50.0 %" in numbers
+    assert "<strong>" not in numbers
+
+
+def test_every_metric_is_shown_known_ones_first(copy: Copy) -> None:
+    folder = copy(
+        "run", edited("metrics.json", zeta_new=0.125, acc_linear=None, undefined=["acc_linear: too few <rows>"])
+    )
+    metrics = json.loads((folder / "metrics.json").read_text())
+    words = page(folder).text
+    names = [METRICS[key].name for key in METRICS if key in metrics and "^" not in METRICS[key].name]
+    places = [words.index(f" {name} ", words.index("Final numbers")) for name in names]
+    assert len(names) > 20
+    assert places == sorted(places)
+    assert words.index("zeta_new 0.125") > places[-1]
+    assert f"without structure {metrics['wccr_floor']:.3f}; n = 120" in words
+    assert "wccr_floor" not in words
+    assert "acc_linear: too few <rows>" in words
+
+
+def test_best_numbers_are_bold(smoke: Path, copy: Copy) -> None:
+    better, worse = edited("metrics.json", acc_node=1.0, overlap=0.0), edited("metrics.json", acc_node=0.25)
+    runs, _ = open_runs([copy("better", better), copy("worse", worse)])
+    html = render(runs, [], {})
+    assert "<td><strong>100.0 %</strong></td><td>25.0 %</td>" in html
+    assert "<td><strong>0</strong></td>" in html
+
+
+@pytest.mark.parametrize(("data", "doubtful"), [("mnist", 0), ("cifar10", 0), ("cifar100", 4), ("CIFAR-100", 4)])
+def test_ours_stand_beside_the_papers_cells(data: str, doubtful: int, smoke: Path, copy: Copy) -> None:
+    found = page(smoke, copy("ours", on(data)))
+    cited = [cell for cell in found.all("td") if "cited" in (cell.get("class") or "")]
+    assert len(cited) == 7 * 5
+    marks = found.all("a", href="#cited")
+    assert len(marks) == 7 * 5 - 1  # all but the CKA that the paper leaves open
+    assert len(found.all("td", **{"class": "cited doubtful"})) == len(found.all("a", href="#doubt")) == doubtful
+    metrics = json.loads((smoke / "metrics.json").read_text())
+    assert f"{100 * metrics['acc_average']:.2f} %" in found.text
+    assert f"{metrics['cka_unpaired']:.4f}" in found.text
+    assert "Not in the paper's table: smoke." in found.text
+
+
+def test_other_data_are_not_set_beside_the_paper(smoke: Path) -> None:
+    found = page(smoke)
+    assert (
+        "Table I is on mnist, cifar10, cifar100. The runs here are on subspaces, so nothing is set beside it."
+        in found.text
+    )
+    assert not found.all("a", href="#cited")
+
+
+def test_cited_cells_agree_with_each_other_but_for_the_doubtful() -> None:
+    """WCCR fixes IIDR for balanced classes, to within heavy tails: a typing error would show, and the four do."""
+    off = []
+    for data, rows in TABLE.items():
+        K = 100 if data == "cifar100" else 10
+        for row in rows:
+            W, found = (float(row.cells[key].text) for key in ("wccr", "iidr"))
+            ratio = found / math.sqrt(2 * K / (K - 1) * (1 - W) / W)
+            if not 0.97 < ratio < 1.06:
+                off.append((data, row.method))
+            assert row.cells["iidr"].doubtful == (not 0.97 < ratio < 1.06)
+            assert not any(row.cells[key].doubtful for key in ("accuracy", "cosine", "wccr", "cka"))
+    assert off == [("cifar100", method) for method in ("Algorithm 1", "CenMCR", "D-SGD", "Orchestra")]
+    assert [len(rows) for rows in TABLE.values()] == [7, 7, 7]
+
+
+def test_what_differs_between_runs_is_listed(smoke: Path, copy: Copy) -> None:
+    def change(folder: Path) -> None:
+        config = folder / "config.toml"
+        config.write_text(config.read_text().replace("gamma = 5.0", "gamma = 2.5"))
+
+    assert "What differs smoke changed method.gamma 5.0 2.5 " in page(smoke, copy("changed", change)).text
+    assert "All settings are equal." in page(smoke, copy("equal")).text
+
+
+def test_elements_escape_what_they_are_given() -> None:
+    assert tag("a", "<&>", tag("b", "x"), title='"') == '<a title="&quot;">&lt;&amp;&gt;<b>x</b></a>'
+    assert text(text("<")) == "&lt;"
+    assert tag("p", hidden=None) == "<p></p>"
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (in_bytes(999), "999 B"),
+        (in_bytes(999_600), "1 MB"),
+        (in_bytes(math.nan), "–"),
+        (in_count(1), "1"),
+        (in_digits(0.00012), "0.00012"),
+        (in_digits(12.34567), "12.346"),
+        (written("acc_node", 0.5), "50.0 %"),
+        (written("class_mean_noise", []), "none"),
+        (written("class_mean_noise", [1, 2]), "1, 2"),
+        (written("unknown", [7] * 100), "7 each"),
+        (written("unknown", list(range(100))), "0 to 99"),
+        (written("unknown", None), "–"),
+        (written("unknown", "word"), "word"),
+    ],
+)
+def test_numbers_are_written_for_people(shown: str, expected: str) -> None:
+    assert shown == expected
