@@ -76,12 +76,12 @@ def evaluate(learned: Learned, *, eps2: float, energy: float, rank: int | None) 
 def thinned(y: Tensor, most: int = ROWS) -> Tensor:
     """Return at most `most` positions in labels (m,), ascending, every class in proportion to within one.
 
-    The middles of equal stretches of the samples sorted by class: even spacing in their own order can skip classes
+    The starts of equal stretches of the samples sorted by class: even spacing in their own order can skip classes
     when labels repeat with a period.
     """
     count = min(len(y), most)
-    middles = (2 * torch.arange(count) + 1) * len(y) // (2 * max(count, 1))
-    return torch.argsort(y, stable=True)[middles].sort().values
+    starts = torch.arange(count) * len(y) // max(count, 1)
+    return torch.argsort(y, stable=True)[starts].sort().values
 
 
 def subspace_accuracies(

@@ -109,7 +109,7 @@ def matrix(features: Features, title: str) -> Matrix:
 def panel(axis: Axes, shown: Matrix) -> AxesImage:
     """Draw one matrix with its class boundaries and the numbers that a grey print would hide."""
     y = shown.y
-    image = axis.imshow(shown.C.numpy(), cmap=DIVERGING, vmin=0, vmax=1, interpolation="nearest")
+    image = axis.imshow(shown.C.numpy(), cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
     starts = [0, *(torch.nonzero(y.diff()).flatten() + 1).tolist(), len(y)]
     thin = 0.5 if len(starts) <= 30 else 0.2
     for edge in starts[1:-1]:
