@@ -54,12 +54,12 @@ def measure(name: str, overrides: list[str], seed: int, out: Path) -> dict[str, 
 
 
 def cell(key: str, values: list[float]) -> str:
-    """Return mean ± standard deviation over the seeds."""
+    """Return the mean over the seeds, ± their standard deviation where there are several."""
     if not all(isinstance(v, float) and math.isfinite(v) for v in values):
         return "–"
     factor, digits = (100, 1) if key.startswith("acc") else (1, 1 if key.startswith(("rank", "red")) else 3)
-    spread = factor * statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{factor * statistics.mean(values):.{digits}f} ± {spread:.{digits}f}"
+    spread = f" ± {factor * statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{factor * statistics.mean(values):.{digits}f}{spread}"
 
 
 def main() -> None:
