@@ -83,11 +83,11 @@ def in_words(record: Mapping[str, Any]) -> str:
 
 
 HEADINGS = {
-    "acc_average": "acc. averaged",
+    "acc_average": "acc. avg.",
     "acc_energy": "acc. fused",
-    "acc_node": "acc. one node",
-    "disagreement": "dis- agreement",
-    "overlap": "class overlap",
+    "acc_node": "acc. node",
+    "disagreement": "dis- agree",
+    "overlap": "over- lap",
 }
 
 LEGEND = (
@@ -99,10 +99,10 @@ LEGEND = (
 
 def table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print final numbers, one row a run."""
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    out.add_column("method", overflow="fold", min_width=14)
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    out.add_column("method", overflow="fold", min_width=12)
     for heading in (*HEADINGS.values(), "ranks", "sent"):
-        out.add_column(heading, justify="right", vertical="bottom")
+        out.add_column(heading.replace(" ", "\n"), justify="right", vertical="bottom")
     for row in rows:
         ranks = f"{row['rank_min']:.1f}–{row['rank_max']:.1f}"
         out.add_row(str(row["method"]), *(_number(key, row[key]) for key in HEADINGS), ranks, _bytes(row["bytes"]))
