@@ -14,6 +14,8 @@ from benchmarks.tables import Table
 from ratemesh.errors import RatemeshWarning
 
 NODES, SAMPLES = 4, 120
+FREE = 0.3
+"""Cores that other work may take before a table on two processes says nothing."""
 
 
 class Layout(NamedTuple):
@@ -92,9 +94,11 @@ def _table(samples: Mapping[Layout, list[Sample]], rounds: int) -> Table:
         ]
         for layout, values in samples.items()
     ]
+    busiest = max(statistics.median(sample.others for sample in values) for values in samples.values())
+    warning = "" if busiest < FREE else " Not settled by this run: other work held cores that two processes need."
     return Table(
         "Worker processes",
-        "How much faster a round is when processes share the nodes than when threads share one node's arithmetic.",
+        f"How much faster a round is when processes, not threads, share the work of all nodes.{warning}",
         ("", "s a round", "speed-up over 1 worker, 1 thread", "over 1 worker, 2 threads", "cores taken by other work"),
         rows,
         f"{NODES} nodes, complete graph, {SAMPLES} images of 28×28 a node, conv4 at full width, one local epoch, batch "

@@ -14,7 +14,7 @@ import ratemesh
 
 ROOT = Path(ratemesh.__file__).parents[2]
 SMOKE = ROOT / "experiments" / "smoke.toml"
-COMMANDS = ["demo", "run", "resume", "list", "watch", "compare", "report"]
+COMMANDS = ["demo", "run", "resume", "list", "watch", "compare", "report", "theory"]
 
 
 def call(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

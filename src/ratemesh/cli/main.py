@@ -11,6 +11,7 @@ import ratemesh
 from ratemesh.cli import screen
 from ratemesh.cli.compare import compare
 from ratemesh.cli.report import report
+from ratemesh.cli.theory import theory
 from ratemesh.cli.watch import watch
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.experiment import Progress
@@ -136,6 +137,7 @@ def _live(folder: Path, track: Progress) -> Progress:
 app.command()(watch)
 app.command()(compare)
 app.command()(report)
+app.command()(theory)
 
 
 @app.command("list")
