@@ -36,7 +36,8 @@ pytest: setup  ## unit, property, contract and end-to-end tests, on all cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 test-browser: setup  ## look at the report in headless Chromium; Debian's is installed if there is none
-	command -v chromium || { apt-get update && apt-get install -y --no-install-recommends chromium; }
+	command -v chromium || { apt-get update && apt-get install -y --no-install-recommends chromium; } || \
+	  { echo "test-browser needs chromium on the PATH; installing Debian's needs root. Install it, then try again."; exit 1; }
 	RATEMESH_BROWSER=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser
 
 bench: setup  ## measure ratios and rewrite benchmarks/RESULTS.md

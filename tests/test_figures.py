@@ -106,6 +106,14 @@ def test_lines_differ_without_colour(draw: Draw, drawn: Any) -> None:
     assert len(set(looks)) == len(looks)
 
 
+@pytest.mark.parametrize("draw", [convergence.draw, spectra.draw, consensus.draw, budget.draw])
+@pytest.mark.parametrize("count", [1, 5])
+def test_legends_are_not_cut_off(count: int, draw: Draw, drawn: Any) -> None:
+    figure, _ = drawn(draw, [toy(f"a long name without any end, {i}", metrics={"acc_node": 0.5}) for i in range(count)])
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+
+
 def test_looks_of_many_runs_differ() -> None:
     looks = [tuple(map(str, style.look(i).values())) for i in range(35)]
     assert len(set(looks)) == 35

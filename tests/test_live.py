@@ -1,7 +1,9 @@
 """Following and comparing runs: watch, TensorBoard, compare."""
 
+import ast
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,20 +46,26 @@ def test_sparklines(values: list[float], width: int, expected: str) -> None:
     assert sparkline(values, width) == expected
 
 
-def test_tensorboard_gets_every_number(smoke: Path) -> None:
+def test_tensorboard_gets_every_number_and_figures(smoke: Path) -> None:
     pytest.importorskip("tensorboard")
     code = (
         "import sys\n"
         "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
         "events = EventAccumulator(sys.argv[1]); events.Reload()\n"
+        "print(*[(tag, [i.step for i in events.Images(tag)]) for tag in events.Tags()['images']], sep=';')\n"
         "print(*[s.value for s in events.Scalars('reduction')])\n"
         "print(*sorted(events.Tags()['scalars']))\n"
     )
-    import sys
-
     command = [sys.executable, "-W", "ignore", "-c", code, str(smoke / "tensorboard")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    values, tags = done.stdout.splitlines()[-2:]
+    images, values, tags = done.stdout.splitlines()[-3:]
+    steps = dict(ast.literal_eval(image) for image in images.split(";"))
+    along = ("convergence", "singular-values", "consensus", "network")
+    assert steps == {
+        **{f"figures/{name}": [1, 2, 4] for name in along},
+        "figures/cosine": [1, 4],  # features are there before and after
+        "figures/accuracy-cost": [4],
+    }
     rounds = [json.loads(line) for line in (smoke / "rounds.jsonl").read_text().splitlines()]
     assert [float(v) for v in values.split()] == pytest.approx([r["reduction"] for r in rounds], rel=1e-5)
     assert {"disagreement", "bytes", "node-0/expand", "node-2/total"} <= set(tags.split())
@@ -73,7 +81,7 @@ def entry(name: str, **table: object) -> Entry:
         ({"seed": 1}, "differ in seed"),
         ({"data": {"name": "subspaces"}}, "differ in data"),
         ({"graph": {"name": "ring", "nodes": 3}}, "differ in graph.nodes"),
-        ({"rounds": 3}, r"differ in rounds × local.epochs \(200 against 15\)"),
+        ({"rounds": 3}, r"differ in rounds × local.epochs and warm start \(200 against 15\)"),
     ],
 )
 def test_only_what_shares_data_seed_and_budget_is_compared(change: dict[str, object], words: str) -> None:
@@ -100,9 +108,12 @@ def test_compare_runs_all_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert "printed" in done.stdout
     metrics = sorted((tmp_path / "out").rglob("metrics.json"))
     assert len(metrics) == 4
-    assert "<html" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Two settings on subspaces" in page
+    assert "means over 2 trials (seeds 0 and 1)" in page
     metrics[0].unlink()
     (tmp_path / "out" / "printed" / "trial-2" / "metrics.json").unlink()
-    again = call(*words, "--out", tmp_path / "out")
+    again = call(*words[:-1], 3, "--out", tmp_path / "out")
     assert again.returncode == 0, again.stderr
-    assert sorted((tmp_path / "out").rglob("metrics.json")) == metrics
+    assert set(metrics) < set((tmp_path / "out").rglob("metrics.json"))
+    assert "means over 3 trials (seeds 0, 1 and 2)" in (tmp_path / "out" / "report.html").read_text()

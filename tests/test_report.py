@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from ratemesh.cli.main import app
 from ratemesh.report.cited import TABLE
 from ratemesh.report.figures import FIGURES
+from ratemesh.report.folders import open_runs
 from ratemesh.report.numbers import METRICS, in_bytes, in_count, in_digits, written
 from ratemesh.report.page import write
 from ratemesh.report.page.markup import tag, text
 from ratemesh.report.page.write import render
-from ratemesh.report.runs import open_runs
 from toy_runs import Copy, Page, copier, edited, on, page, smoke_run
 
 

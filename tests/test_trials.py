@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.trials import Interval, is_trials, resume_trials, run_trials
+from ratemesh.experiment.trials import Interval, is_trials, more_trials, resume_trials, run_trials
 from test_experiment import TINY, stop_at, tiny
 
 
@@ -55,6 +55,17 @@ def test_interrupted_trials_go_on(tmp_path: Path) -> None:
     assert is_trials(tmp_path / "cut")
     assert json.loads((tmp_path / "cut/trials.json").read_text())["complete"] is False
     assert resume_trials(tmp_path / "cut").metrics == whole.metrics
+
+
+def test_more_trials_may_follow_but_never_fewer(tmp_path: Path) -> None:
+    config = make_config({**TINY, "rounds": 1})
+    first = run_trials(config, tmp_path / "t", 1)
+    more_trials(tmp_path / "t", 2)
+    second = resume_trials(tmp_path / "t")
+    assert second.metrics["reduction"].values[:1] == first.metrics["reduction"].values
+    assert len(second.metrics["reduction"].values) == 2
+    with pytest.raises(InputError, match=r"holds, 2; got 1\. Give --trials 2, or another --out"):
+        more_trials(tmp_path / "t", 1)
 
 
 def test_trials_need_room_and_a_number(tmp_path: Path) -> None:

@@ -11,9 +11,12 @@ from typing import Any
 import torch
 
 import ratemesh
+from ratemesh.experiment.config import load_config
 from ratemesh.experiment.experiment import run
+from ratemesh.experiment.trials import run_trials
+from ratemesh.report.folders import open_runs
 from ratemesh.report.page.write import render
-from ratemesh.report.runs import Features, Run, open_runs
+from ratemesh.report.runs import Features, Run
 
 SMOKE = Path(ratemesh.__file__).parents[2] / "experiments" / "smoke.toml"
 VOID = {"meta", "link", "img", "path"}
@@ -72,6 +75,12 @@ def toy(name: str = "toy", seed: int = 0, **changed: Any) -> Run:
 def smoke_run(parent: Path) -> Path:
     """Run the small experiment into a new folder, with accuracies on the way."""
     return run(SMOKE, parent / "smoke", overrides=["output.evaluate_every=2"]).folder
+
+
+def smoke_trials(parent: Path, count: int = 3) -> Path:
+    """Run the small experiment with several seeds into a new folder."""
+    config = load_config(SMOKE, ["rounds=2", "output.evaluate_every=1"])
+    return run_trials(config, parent / "trials", count).folder
 
 
 def copier(source: Path, parent: Path) -> Copy:
@@ -138,8 +147,8 @@ def edited(name: str, **changes: object) -> Damage:
 
 def on(data: str) -> Damage:
     def edit(folder: Path) -> None:
-        config = folder / "config.toml"
-        config.write_text(config.read_text().replace('name = "subspaces"', f'name = "{data}"'))
+        for config in folder.rglob("config.toml"):
+            config.write_text(config.read_text().replace('name = "subspaces"', f'name = "{data}"'))
 
     return edit
 

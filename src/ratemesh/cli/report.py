@@ -9,7 +9,7 @@ from ratemesh.cli import screen
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold some.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, trials, or folders that hold some.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page; one that exists is replaced.")] = Path(
         "report.html"
     ),

@@ -69,6 +69,18 @@ def is_trials(folder: Path) -> bool:
     return (folder / "trials.json").is_file()
 
 
+def more_trials(folder: Path, trials: int) -> None:
+    """Plan `trials` of them where there were fewer: the next seeds are run when the trials are resumed."""
+    planned = int(read_json(folder / "trials.json")["trials"])
+    if trials < planned:
+        raise InputError(
+            f"trials must be at least what '{folder}' holds, {planned}; got {trials}. Give --trials {planned}, or "
+            "another --out."
+        )
+    if trials > planned:
+        write_json(folder / "trials.json", {"schema": SCHEMA, "trials": trials, "complete": False})
+
+
 def resume_trials(folder: Path, progress: Callable[[str, int], Progress] | None = None) -> TrialsResult:
     """Go on with trials: finished ones are read, an interrupted one is resumed, missing ones are run."""
     config = RunFolder.existing(folder).load_config()

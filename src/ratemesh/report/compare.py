@@ -8,7 +8,7 @@ from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.experiment import Progress
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.trials import TrialsResult, resume_trials, run_trials
+from ratemesh.experiment.trials import TrialsResult, more_trials, resume_trials, run_trials
 
 SAME = ("data", "partition", "seed", "d")
 """Settings that must be equal for a comparison to mean anything."""
@@ -23,8 +23,8 @@ class Entry:
 
 
 def budget(config: Config) -> int:
-    """Return passes over the training data: rounds × local epochs."""
-    return config.rounds * config.local.epochs
+    """Return passes over the training data: rounds × local epochs, and those before the first round."""
+    return config.rounds * config.local.epochs + config.method.epochs_before
 
 
 def check_comparable(entries: Sequence[Entry]) -> None:
@@ -37,7 +37,9 @@ def check_comparable(entries: Sequence[Entry]) -> None:
         if first.config.graph.nodes != other.config.graph.nodes:
             differing.append("graph.nodes")
         if budget(first.config) != budget(other.config):
-            differing.append(f"rounds × local.epochs ({budget(first.config)} against {budget(other.config)})")
+            differing.append(
+                f"rounds × local.epochs and warm start ({budget(first.config)} against {budget(other.config)})"
+            )
         if differing:
             raise InputError(
                 f"configs must share data, seed and budget; '{first.name}' and '{other.name}' differ in "
@@ -48,7 +50,10 @@ def check_comparable(entries: Sequence[Entry]) -> None:
 def run_comparison(
     entries: Sequence[Entry], out: Path, trials: int, progress: Callable[[str, int], Progress] | None = None
 ) -> list[TrialsResult]:
-    """Run every entry for all trials into out/NAME; an interrupted comparison goes on where it stopped."""
+    """Run every entry for all trials into out/NAME, each on the same seeds.
+
+    An interrupted comparison goes on where it stopped, and one that had fewer trials gets the missing ones.
+    """
     check_comparable(entries)
     results = []
     for entry in entries:
@@ -59,6 +64,7 @@ def run_comparison(
             continue
         if RunFolder.existing(folder).load_config() != entry.config:
             raise InputError(f"'{folder}' belongs to another configuration. Choose another --out, or delete it.")
+        more_trials(folder, trials)
         results.append(resume_trials(folder, track))
     return results
 

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean
 
@@ -71,7 +71,9 @@ class Cost:
 
 
 def cost_of(run: Run) -> Cost:
-    """Work out every cost that the run folder lets us know."""
+    """Work out every cost that the run folder lets us know; of trials, the means: seeds differ in their graphs."""
+    if run.trials:
+        return _mean_cost([cost_of(trial) for trial in run.complete or run.trials])
     sent = [value for record in run.records if math.isfinite(value := number(record.get("bytes")))]
     measured, seconds = _mean(sent), _mean(run.seconds)
     config = _config(run)
@@ -92,6 +94,14 @@ def cost_of(run: Run) -> Cost:
         seconds=seconds,
         notes=tuple(_unknown(degree, states, K * d)),
     )
+
+
+def _mean_cost(costs: list[Cost]) -> Cost:
+    """Return means of what is known; equal notes once."""
+    numbers = [field.name for field in fields(Cost) if field.name != "notes"]
+    found = {key: [v for cost in costs if math.isfinite(v := getattr(cost, key))] for key in numbers}
+    notes = dict.fromkeys(note for cost in costs for note in cost.notes)
+    return Cost(**{key: _mean(values) for key, values in found.items()}, notes=tuple(notes))
 
 
 def _mean(values: list[float]) -> float:

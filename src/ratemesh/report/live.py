@@ -1,40 +1,130 @@
 """A run as it goes: TensorBoard scalars and figures, for who has it installed."""
 
+import tempfile
+import warnings
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from ratemesh.errors import InputError
+from matplotlib.image import imread
+
+from ratemesh.errors import InputError, RatemeshError, RatemeshWarning
 from ratemesh.experiment.experiment import Progress
+from ratemesh.report.figures import FIGURES
+from ratemesh.report.runs import Run
+from ratemesh.report.underway import open_underway
 
 
-def tensorboard(folder: Path, also: Progress) -> Progress:
-    """Return a round callback that writes every number of a record to folder/tensorboard, then calls `also`.
+@dataclass
+class _Board:
+    """Where one run is written to, and the last round that was."""
 
-    Means over nodes are scalars named after the record's keys; every node's own are below "node-i/".
+    folder: Path
+    writer: Any
+    round: int
+
+
+class TensorBoard:
+    """Writes runs to their folders' `tensorboard`, one after the other.
+
+    Means over nodes are scalars named after the record's keys; every node's own are below "node-i/". Figures are drawn
+    from the run folder, so that they are those of the report: after some rounds, and after the end with all there is.
     """
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # an optional extra, and slow to import
-    except ImportError:
-        raise InputError(
-            "--tensorboard must have the package tensorboard; it is not installed. pip install 'ratemesh[tensorboard]'"
-        ) from None
-    open_writer = cache(lambda: SummaryWriter(str(folder / "tensorboard")))  # not before the run has made the folder
 
-    def on_round(record: Mapping[str, Any]) -> None:
-        t, writer = record["round"], open_writer()
+    def __init__(self, every: int | None = None) -> None:
+        """Prepare to write.
+
+        Args:
+            every: rounds between figures; 0 draws none, None draws after rounds 1, 2, 5, 10, 20, 50 and so on, so that
+                a long run spends hardly any time on it.
+        """
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # an optional extra, and slow to import
+        except ImportError:
+            raise InputError(
+                "--tensorboard must have the package tensorboard; it is not installed. "
+                "pip install 'ratemesh[tensorboard]'"
+            ) from None
+        self._open = SummaryWriter
+        self._every = every
+        self._board: _Board | None = None
+
+    def __enter__(self) -> "TensorBoard":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._board is not None and error is not None:  # the run did not end: what is to come is not there to draw
+            self._board.writer.close()
+            self._board = None
+        self._end()
+
+    def track(self, folder: Path, rounds: int, also: Progress) -> Progress:
+        """Return what the run in `folder` calls after every round; the run before it is complete then."""
+        self._end()
+
+        def on_round(record: Mapping[str, Any]) -> None:
+            self._write(folder, record, last=record["round"] == rounds)
+            also(record)
+
+        return on_round
+
+    def _write(self, folder: Path, record: Mapping[str, Any], *, last: bool) -> None:
+        t = record["round"]
+        if self._board is None:  # not before the run has made the folder; what a resumed run plays again is dropped
+            self._board = _Board(folder, self._open(str(folder / "tensorboard"), purge_step=t), t)
+        writer = self._board.writer
         _scalars(writer, "", record, t)
         _scalars(writer, "evaluation/", record.get("evaluation", {}), t)
         for i, node in enumerate(record["nodes"]):
             _scalars(writer, f"node-{i}/", node, t)
+        self._board.round = t
+        if is_due(t, self._every) and not last:  # the last ones wait for the final files
+            _figures(self._board)
         writer.flush()
-        also(record)
 
-    return on_round
+    def _end(self) -> None:
+        """Draw the last figures of the run that was written, and let it go."""
+        board, self._board = self._board, None
+        if board is None:
+            return
+        if self._every != 0:
+            _figures(board)
+        board.writer.close()
+
+
+def is_due(t: int, every: int | None) -> bool:
+    """Whether figures are drawn after round t.
+
+    >>> [t for t in range(1, 300) if is_due(t, None)]
+    [1, 2, 5, 10, 20, 50, 100, 200]
+    """
+    if every is None:
+        return str(t).rstrip("0") in {"1", "2", "5"}
+    return every > 0 and t % every == 0
 
 
 def _scalars(writer: Any, prefix: str, numbers: Mapping[str, Any], t: int) -> None:
     for key, value in numbers.items():
         if isinstance(value, int | float) and key != "round":
             writer.add_scalar(prefix + key, value, t)
+
+
+def _figures(board: _Board) -> None:
+    """Draw every figure that the folder has the records for; a figure that fails must not end a run."""
+    try:
+        run = open_underway(board.folder)
+        with tempfile.TemporaryDirectory() as scratch:
+            for name in [name for name in FIGURES if _has_news(name, run)]:
+                for file in FIGURES[name]([run], Path(scratch) / name, formats=["png"]).files:
+                    board.writer.add_image(f"figures/{name}", imread(file)[..., :3], board.round, dataformats="HWC")
+    except (OSError, RatemeshError) as error:
+        warnings.warn(f"no figures after round {board.round}: {error}", RatemeshWarning, stacklevel=2)
+
+
+def _has_news(name: str, run: Run) -> bool:
+    """Whether a figure shows more than the last one, or than the scalars do; every figure costs a moment."""
+    if name == "cosine":  # features are known before and after training only
+        return run.ended or len(run.records) == 1
+    return run.ended or name != "accuracy-cost"

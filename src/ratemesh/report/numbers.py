@@ -5,56 +5,87 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ratemesh.report.runs import number
+from ratemesh.report.runs import Run, number
 
 DASH = "–"
 
 
-def in_bytes(count: float) -> str:
-    """Return bytes with a unit, three digits.
+def in_bytes(count: float, half: float = math.nan) -> str:
+    """Return bytes with a unit, three digits; with `half`, the half-width of an interval, as mean ± half.
 
     >>> in_bytes(13416160)
     '13.4 MB'
     """
-    return _scaled(count, (" B", " kB", " MB", " GB", " TB"))
+    return _scaled(count, half, (" B", " kB", " MB", " GB", " TB"))
 
 
-def in_count(count: float) -> str:
+def in_count(count: float, half: float = math.nan) -> str:
     """Return a number of things, three digits.
 
     >>> in_count(287600)
     '288 k'
     """
-    return _scaled(count, ("", " k", " M", " G", " T"))
+    return _scaled(count, half, ("", " k", " M", " G", " T"))
 
 
-def _scaled(count: float, units: tuple[str, ...]) -> str:
+def _scaled(count: float, half: float, units: tuple[str, ...]) -> str:
     if not math.isfinite(count):
         return DASH
     power = 0
     while abs(count) >= 999.5 and power < len(units) - 1:
-        count /= 1000
+        count, half = count / 1000, half / 1000
         power += 1
-    return f"{count:.3g}{units[power]}"
+    return _spread(f"{count:.3g}", half) + units[power]
 
 
-def in_percent(value: float) -> str:
-    """Return a part of 1 as a percentage."""
-    return f"{100 * value:.1f} %" if math.isfinite(value) else DASH
+def in_percent(value: float, half: float = math.nan) -> str:
+    """Return a part of 1 as a percentage.
+
+    >>> in_percent(0.967, 0.004)
+    '96.7 ± 0.4 %'
+    """
+    return f"{_spread(f'{100 * value:.1f}', 100 * half)} %" if math.isfinite(value) else DASH
 
 
-def in_digits(value: float) -> str:
-    """Return a plain number, short."""
+def in_digits(value: float, half: float = math.nan) -> str:
+    """Return a plain number, short.
+
+    >>> in_digits(10.716, 2.808)
+    '10.7 ± 2.8'
+    """
     if not math.isfinite(value):
         return DASH
-    if value == int(value) and abs(value) < 1e15:
+    if not math.isfinite(half) and value == int(value) and abs(value) < 1e15:
         return f"{value:,.0f}"
-    return f"{value:.3f}" if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
+    plain = 0.001 <= abs(value) < 1000
+    return _spread(f"{value:.{_decimals(half)}f}" if plain else f"{value:.3g}", half)
 
 
-def in_degrees(value: float) -> str:
+def _decimals(half: float) -> int:
+    """Return three, or fewer where an interval leaves only noise there: two digits of it are enough."""
+    return 3 if not math.isfinite(half) or half <= 0 else min(3, max(0, 1 - math.floor(math.log10(half))))
+
+
+def in_degrees(value: float, half: float = math.nan) -> str:
     """Return an angle."""
-    return f"{value:.1f}°" if math.isfinite(value) else DASH
+    return f"{_spread(f'{value:.1f}', half)}°" if math.isfinite(value) else DASH
+
+
+def in_places(value: float, half: float, places: int) -> str:
+    """Return a number with as many decimals as a table has, and its interval.
+
+    >>> in_places(-0.9941, 0.0012, 4)
+    '−0.9941 ± 0.0012'
+    """
+    return _spread(f"{value:.{places}f}", half).replace("-", "−") if math.isfinite(value) else DASH
+
+
+def _spread(mean: str, half: float) -> str:
+    """Add the half-width to as many decimals as the mean has, or to one digit if that would leave nothing of it."""
+    if not math.isfinite(half):
+        return mean
+    digits = f"{half:.{len(mean.partition('.')[2])}f}" if "e" not in mean else f"{half:.1g}"
+    return f"{mean} ± {digits if float(digits) or not half else f'{half:.1g}'}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +94,7 @@ class Metric:
 
     name: str
     meaning: str
-    write: Callable[[float], str] = in_digits
+    write: Callable[..., str] = in_digits
     better: Literal["high", "low", ""] = ""
 
 
@@ -81,8 +112,8 @@ METRICS: dict[str, Metric] = {
     "cka_paired": Metric("CKA, same samples", "how alike nodes see held-out samples; ideal 1", in_digits, "high"),
     "cka_paired_debiased": Metric("CKA, debiased", "the same with the unbiased estimator", in_digits, "high"),
     "cka_unpaired": Metric("CKA, unpaired", "as in the paper's table; effective rank over n, not alignment"),
-    "rank_min": Metric("Smallest class rank", "effective rank of class covariances; ideal d / K"),
-    "rank_max": Metric("Largest class rank", "effective rank of class covariances; ideal d / K"),
+    "rank_min": Metric("Smallest class rank", "effective rank of class covariances; ideal d/K"),
+    "rank_max": Metric("Largest class rank", "effective rank of class covariances; ideal d/K"),
     "wccr": Metric("WCCR", "variance inside classes over all variance, nodes pooled"),
     "wccr_per_node": Metric("WCCR, per node", "the same at one node, mean over nodes"),
     "iidr": Metric("IIDR", "distance between class means over distance to them, nodes pooled"),
@@ -124,6 +155,14 @@ def written(key: str, value: Any) -> str:
         return _listed(value)
     metric = METRICS.get(key)
     return (metric.write if metric else in_digits)(number(value))
+
+
+def shown(run: Run, key: str) -> str:
+    """Return a final number of a run, as mean ± 95 % interval of trials."""
+    interval = run.intervals.get(key)
+    if interval is None:
+        return written(key, run.metrics.get(key))
+    return (METRICS[key].write if key in METRICS else in_digits)(interval.mean, interval.half_width)
 
 
 def _listed(values: list[Any]) -> str:

@@ -3,7 +3,7 @@
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
 from ratemesh.experiment.files import read_json, read_tensors
 from ratemesh.experiment.records import SCHEMA, RunFolder
+from ratemesh.experiment.trials import Interval
 
-DEEPEST = 3
-"""Levels of folders that are searched for runs: a comparison holds trials, and trials hold runs."""
+INCOMPLETE = "the run is incomplete"
+"""How the note on a run without final numbers begins."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,16 @@ class Curve:
 
 @dataclass
 class Run:
-    """One run; what its folder lacks is empty here, and a sentence in `notes`."""
+    """One run, or several trials of it; what the folder lacks is empty here, and a sentence in `notes`.
+
+    Trials are one entry: `metrics` are means over the complete ones with their `intervals`, `records` are means over
+    them whose "nodes" are the trials, and what cannot be averaged is of the first complete one.
+
+    Attributes:
+        stats: class statistics of all nodes after the last round; only of a run that is under way.
+        trials: the runs that were started, in the order of their seeds; none for a single run.
+        planned: how many trials there should be.
+    """
 
     name: str
     path: Path
@@ -58,12 +69,38 @@ class Run:
     network: dict[str, Any] = field(default_factory=dict)
     features: Features | None = None
     initial: Features | None = None
+    stats: ClassStats | None = None
     notes: list[str] = field(default_factory=list)
+    trials: list["Run"] = field(default_factory=list)
+    planned: int = 0
+    intervals: dict[str, Interval] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
         """Whether the run wrote its final numbers, readable or not."""
         return RunFolder(self.path).metrics.exists()
+
+    @property
+    def complete(self) -> list["Run"]:
+        """The trials with final numbers."""
+        return [trial for trial in self.trials if trial.metrics]
+
+    @property
+    def state(self) -> str:
+        """How far it came, in words."""
+        if self.planned:
+            done = len(self.complete)
+            of = f"{done} of {self.planned}" if done < self.planned else f"{done}"
+            return f"{of} trial{'s' if self.planned > 1 else ''} complete"
+        if self.metrics:
+            return "complete"
+        rounds = f"{len(self.records)} of {self.setting('rounds', '?')} rounds"
+        return f"final numbers unreadable, {rounds}" if self.ended else f"incomplete: {rounds}"
+
+    @property
+    def sample(self) -> str:
+        """Name of the run whose features and network are shown: the first complete one of trials."""
+        return f"{self.name}, {self.complete[0].name}" if self.complete else self.name
 
     def setting(self, key: str, default: Any = None) -> Any:
         """Return the setting "a.b" of the resolved configuration."""
@@ -90,59 +127,15 @@ def number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
-def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Open run folders, and folders that hold them; return the runs, and what to say of the rest.
-
-    Raises:
-        InputError: when none of the paths leads to a run.
-    """
-    found: dict[Path, Path] = {}
-    notes = []
-    for path in paths:
-        members = list(_members(path, DEEPEST))
-        if not members:
-            notes.append(_foreign(path))
-        found.update({member.resolve(): member for member in members})
-    if not found:
-        raise InputError(
-            "\n".join(notes) or "runs must name at least one run folder; got none. Give the --out of a run."
-        )
-    names = _short_names(list(found))
-    return [open_run(path, name) for path, name in zip(found.values(), names, strict=True)], notes
-
-
-def _members(path: Path, depth: int) -> Iterator[Path]:
-    """Yield the folder if it is a run, else the runs inside: trials, comparisons and demonstrations hold several."""
-    if (path / "config.toml").is_file() and not (path / "trials.json").is_file():
-        yield path
-    elif depth and path.is_dir():
-        for inner in sorted(p for p in path.iterdir() if p.is_dir()):
-            yield from _members(inner, depth - 1)
-
-
-def _foreign(path: Path) -> str:
-    lack = "has no config.toml, nor has a folder inside it" if path.is_dir() else "is not a folder"
-    return f"'{path}' must be a run folder; it {lack}. Give the --out of a run."
-
-
-def _short_names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest ends of the paths that tell them all apart."""
-    for depth in range(1, max(len(path.parts) for path in paths)):
-        names = ["/".join(path.parts[-depth:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path) for path in paths]
-
-
 def open_run(path: Path, name: str | None = None) -> Run:
     """Read all that a run folder holds."""
     folder = RunFolder.existing(path)
     run = Run(name or path.resolve().name, path)
-    _read_config(run, folder)
-    run.environment = _read_object(run, path / "environment.json")
+    read_config(run, folder)
+    run.environment = read_object(run, path / "environment.json")
     if not (path / "environment.json").exists():
         run.notes.append("environment.json is missing, so versions and machine are not known.")
-    run.network = _read_object(run, path / "network.json")
+    run.network = read_object(run, path / "network.json")
     _read_rounds(run, folder)
     _read_metrics(run, folder)
     run.initial = _read_features(run, folder.initial_features, "before")
@@ -150,7 +143,8 @@ def open_run(path: Path, name: str | None = None) -> Run:
     return run
 
 
-def _read_config(run: Run, folder: RunFolder) -> None:
+def read_config(run: Run, folder: RunFolder) -> None:
+    """Read the settings, or say why not."""
     try:
         run.config_text = folder.config.read_text(encoding="utf-8")
         run.config = tomllib.loads(run.config_text)
@@ -158,8 +152,8 @@ def _read_config(run: Run, folder: RunFolder) -> None:
         run.notes.append(f"config.toml cannot be read ({error}); what depends on settings is left out.")
 
 
-def _read_object(run: Run, path: Path) -> dict[str, Any]:
-    """Read a JSON file; one that is missing, broken or too new counts as empty."""
+def read_object(run: Run, path: Path) -> dict[str, Any]:
+    """Return what a JSON file holds; one that is missing, broken or too new counts as empty."""
     if not path.exists():
         return {}
     try:
@@ -206,11 +200,11 @@ def _seconds(path: Path) -> list[float]:
 
 def _read_metrics(run: Run, folder: RunFolder) -> None:
     if folder.metrics.exists():
-        run.metrics = _read_object(run, folder.metrics)
+        run.metrics = read_object(run, folder.metrics)
         return
     wanted, done = run.setting("rounds", "?"), len(run.records)
     run.notes.append(
-        f"the run is incomplete: {done} of {wanted} rounds are recorded and metrics.json is missing. "
+        f"{INCOMPLETE}: {done} of {wanted} rounds are recorded and metrics.json is missing. "
         f"Go on with it: ratemesh resume {run.path}"
     )
 

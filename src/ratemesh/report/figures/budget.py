@@ -42,9 +42,14 @@ def points(run: Run) -> list[Point]:
     last = Point(
         number(run.metrics.get("bytes_total")), number(run.metrics.get("sample_passes")), _accuracies(run.metrics)
     )
-    if last.accuracy and not (out and out[-1].bytes == last.bytes and out[-1].passes == last.passes):
+    if last.accuracy and not (out and _same_cost(out[-1], last)):
         out.append(last)
     return [point for point in out if point.accuracy]
+
+
+def _same_cost(a: Point, b: Point) -> bool:
+    """Whether two evaluations are of the same moment; means over trials are equal to rounding only."""
+    return math.isclose(a.bytes, b.bytes) and math.isclose(a.passes, b.passes)
 
 
 def _accuracies(found: dict[str, object]) -> dict[str, float]:
@@ -55,6 +60,7 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
     """Draw accuracies of all runs: a column a kind of accuracy, a row a kind of cost."""
     title = "Accuracy against cost"
     known = {run.name: points(run) for run in runs}
+    single = {run.name: [points(trial) for trial in run.complete] for run in runs}
     notes = _missing(known)
     kinds = [kind for kind in KINDS if any(kind in p.accuracy for found in known.values() for p in found)]
     if not kinds:
@@ -62,30 +68,42 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
     with style.house_style():
         figure, axes = style.panels(2 * len(kinds), len(kinds), (3.3, 2.4), sharey=True, sharex="row")
         for axis, (cost, kind) in zip(axes, itertools.product(COSTS, kinds), strict=True):
-            _panel(axis, known, cost, kind)
+            _panel(axis, known, single, cost, kind)
         for axis, kind in zip(axes, kinds, strict=False):
             axis.set_title(KINDS[kind])
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(handles)))
+        style.legend(figure, handles, labels)
         style.name_rows(axes, "held-out accuracy")
         files = style.save(figure, out_stem, formats)
     caption = (
         "Accuracy by nearest subspace on held-out samples, against bytes sent by all nodes together (top) and samples "
         "that went through a training step (bottom). Further up and to the left is better."
+        + (" Bold lines are means over trials, thin ones the single trials." if any(single.values()) else "")
     )
     return Drawn(title, caption, " ".join(_in_words(*entry) for entry in known.items() if entry[1]), files, notes)
 
 
-def _panel(axis: Axes, known: dict[str, list[Point]], cost: str, kind: str) -> None:
+def _panel(
+    axis: Axes, known: dict[str, list[Point]], single: dict[str, list[list[Point]]], cost: str, kind: str
+) -> None:
     name, unit = COSTS[cost]
     for index, (run, found) in enumerate(known.items()):
-        line = [(getattr(point, cost), point.accuracy[kind]) for point in found if kind in point.accuracy]
-        if line:
-            axis.plot(*zip(*line, strict=True), label=style.label(run), **style.look(index))
+        look = style.look(index)
+        for trial in single[run]:
+            axis.plot(*_line(trial, cost, kind), color=look["color"], lw=0.7, alpha=0.5, marker=".", markersize=2.5)
+        if any(kind in point.accuracy for point in found):  # no line, no place in the legend
+            # what nothing was sent for lies on the axis, and is to be seen whole
+            axis.plot(*_line(found, cost, kind), label=style.label(run), clip_on=False, **look)
+    axis.set_xlim(left=0)  # how much further left a run is means something only from nothing
     axis.set_xlabel(name)
     axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+
+
+def _line(found: Sequence[Point], cost: str, kind: str) -> tuple[list[float], list[float]]:
+    shown = [point for point in found if kind in point.accuracy]
+    return [getattr(point, cost) for point in shown], [point.accuracy[kind] for point in shown]
 
 
 def _missing(known: dict[str, list[Point]]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ DECADE = 20
 
 
 def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.FORMATS) -> Drawn:
-    """Draw both numbers of all runs: means over the nodes as lines, lowest to highest node as bands."""
+    """Draw both numbers of all runs: means over the nodes as lines, lowest to highest node (trial) as bands."""
     title = "Consensus and orthogonality"
     shown = [key for key in SIDES if any(run.curve(key).known for run in runs)]
     notes = _missing(runs)
@@ -35,12 +35,11 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
             _panel(axis, runs, key)
         lines = {name: line for axis in axes for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
         names = [name for run in runs if (name := style.label(run.name)) in lines]  # not every run is in every panel
-        figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=min(3, len(names)))
+        style.legend(figure, [lines[name] for name in names], names)
         files = style.save(figure, out_stem, formats)
     caption = (
         "Disagreement is ‖V_i − V_j‖ / ‖V_i‖, averaged over a node's neighbours; overlap is between the covariances of "
-        "different classes at a node. Both are ideally 0. Lines are means over the nodes"
-        + (", bands reach from the lowest to the highest node." if len(runs) <= BANDED else ".")
+        f"different classes at a node. Both are ideally 0; {style.spread(runs, bands=len(runs) <= BANDED)}."
     )
     return Drawn(title, caption, " ".join(_in_words(run, shown) for run in runs if run.records), files, notes)
 

@@ -23,23 +23,25 @@ WIDEST = 5
 
 
 def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.FORMATS) -> Drawn:
-    """Draw a panel a run: means over the nodes as lines, from the lowest to the highest node as bands."""
+    """Draw a panel a run: means over the nodes as lines, from the lowest to the highest node (trial) as bands."""
     shown = [run for run in runs if any(run.curve(key).known for key in TERMS)]
     notes = tuple(f"{run.name}: no loss is recorded." for run in runs if run not in shown)
     title = "Convergence"
     if not shown:
         return Drawn(title, "", "", (), notes)
     with style.house_style():
-        figure, axes = style.panels(len(shown), style.columns(len(shown)), (3.4, 2.6), sharey=_alike(shown))
+        figure, axes = style.panels(
+            len(shown), style.columns(len(shown)), style.curve_size(len(shown)), sharey=_alike(shown)
+        )
         for axis, run in zip(axes, shown, strict=True):
             _panel(axis, run)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        style.legend(figure, handles, labels)
         style.name_rows(axes, "loss")
         files = style.save(figure, out_stem, formats)
     caption = (
-        "Terms of the local objective by round: lines are means over the nodes, bands reach from the lowest to the "
-        "highest node. Features expand as a whole while −R_i falls, classes are compressed while R^c_i falls."
+        f"Terms of the local objective by round: {style.spread(shown)}. "
+        "Features expand as a whole while −R_i falls, classes are compressed while R^c_i falls."
     )
     return Drawn(title, caption, " ".join(_in_words(run) for run in shown), files, notes)
 

@@ -71,6 +71,7 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
         "Training samples of all nodes, each as its own node sees it, sorted by class and inside a class by node. "
         "Blocks off the diagonal are classes that overlap; stripes inside a block are nodes that disagree; blocks on "
         "the diagonal in a single dark tone are classes that collapsed to a point. Values below zero are orange."
+        + style.sampled(runs)
     )
     return Drawn(title, caption, " ".join(in_words(matrix) for matrix in matrices), files, notes)
 
@@ -85,12 +86,12 @@ def _matrices(runs: Sequence[Run]) -> list[Matrix]:
     for run in runs:
         if run.initial is not None:
             same = [names for features, names in starts if _equal(features, run.initial)]
-            same[0].append(run.name) if same else starts.append((run.initial, [run.name]))
+            same[0].append(run.sample) if same else starts.append((run.initial, [run.sample]))
     before = [
         matrix(features, "before training" if len(starts) == 1 else f"{style.label(names[0])}: before")
         for features, names in starts
     ]
-    ends = [(run.name, run.features) for run in runs if run.features is not None]
+    ends = [(run.sample, run.features) for run in runs if run.features is not None]
     return before + [matrix(features, f"{style.label(name)}: after") for name, features in ends]
 
 
@@ -126,7 +127,8 @@ def panel(axis: Axes, shown: Matrix) -> AxesImage:
     axis.set_title(shown.title)
     if len(y) > 1:
         below = shown.off_diagonal
-        axis.set_xlabel(f"class   ({float((below < 0).float().mean()):.0%} below 0, lowest {float(below.min()):.2f})")
+        lowest = f"{float(below.min()):.2f}".replace("-", "−")
+        axis.set_xlabel(f"class   ({100 * float((below < 0).float().mean()):.0f} % below 0, lowest {lowest})")
     return image
 
 

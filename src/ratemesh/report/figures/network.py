@@ -23,12 +23,16 @@ MOST = 400
 NAMED = 40
 """Nodes up to which there is room for the encoders' names."""
 
+SMALL = 14
+"""Nodes up to which a circle stays readable."""
+
 FILLS = ("#D6E6F2", "#F7DFCF", "#CFEBE2", "#F2E3EC", "#F8EBCB", "#DDF0FA", "#E6E6E6")
 SHAPES = ("o", "s", "^", "D", "v", "p", "h")
 EDGES = ListedColormap(mpl.colormaps["cividis_r"](np.linspace(0.15, 1, 256)))
 """Darker is further apart: its lightness is monotone, so a grey print reads the same."""
 
 Edge = tuple[int, int]
+Places = Mapping[int, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,12 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
             axis.set_title(style.label(name))
         if values:
             bar = ScalarMappable(scale, EDGES)
-            figure.colorbar(bar, ax=axes, shrink=0.6, pad=0.01, label="disagreement over the edge, after training")
+            figure.colorbar(bar, ax=axes, shrink=0.6, pad=0.01, label="disagreement over the edge")
         files = style.save(figure, out_stem, formats)
     caption = (
         "Nodes with their encoders; an edge is thicker and darker the further its two ends are apart at the end "
         "(‖V_i − V_j‖ / ‖V_i‖). Shape and colour of a node stand for its cluster, where there are clusters."
+        + style.sampled(runs)
     )
     return Drawn(title, caption, " ".join(_in_words(*entry) for entry in networks), files, tuple(notes))
 
@@ -102,14 +107,14 @@ def _networks(runs: Sequence[Run]) -> tuple[list[tuple[str, Network]], list[str]
         elif len(network.names) > MOST:
             notes.append(f"{run.name}: {len(network.names)} nodes are too many to draw; at most {MOST} are.")
         else:
-            found.append((run.name, network))
+            found.append((run.sample, network))
     return found, notes
 
 
 def _panel(axis: Axes, network: Network, scale: Normalize) -> None:
     graph: nx.Graph[int] = nx.Graph(list(network.edges))
     graph.add_nodes_from(sorted(network.names))
-    places = _places(graph, network)
+    places = layout(graph, sorted(graph, key=lambda node: (str(network.clusters[node]), node)))
     for (i, j), value in sorted(network.edges.items(), key=lambda edge: edge[1]):
         far = float(scale(value)) if math.isfinite(value) else 0
         look = {"color": EDGES(far), "lw": 0.8 + 2.2 * far} if math.isfinite(value) else {"color": "0.6", "ls": ":"}
@@ -120,7 +125,7 @@ def _panel(axis: Axes, network: Network, scale: Normalize) -> None:
     if not network.edges:
         axis.text(0, 0, "no edges", ha="center", va="center", color="0.4")
     if len(network.names) <= NAMED:
-        _labels(axis, network, places)
+        write_names(axis, network.names, places)
     axis.set_axis_off()
     axis.margins(0.16)
     axis.set_aspect("equal")
@@ -128,17 +133,14 @@ def _panel(axis: Axes, network: Network, scale: Normalize) -> None:
         axis.legend(loc="upper left", bbox_to_anchor=(0, 0), ncols=3, fontsize=8)
 
 
-def _places(graph: "nx.Graph[int]", network: Network) -> dict[int, tuple[float, float]]:
-    """Return positions: on a circle by cluster while that stays readable, by distance in the graph beyond."""
-    order = sorted(graph, key=lambda node: (str(network.clusters[node]), node))
-    small = len(order) <= 14 or not nx.is_connected(graph)
+def layout(graph: "nx.Graph[int]", order: Sequence[int]) -> Places:
+    """Return positions: on a circle in this order while that stays readable, by distance in the graph beyond."""
+    small = len(order) <= SMALL or not nx.is_connected(graph)
     place = nx.circular_layout(order) if small else nx.kamada_kawai_layout(graph)
     return {node: (float(x), float(y)) for node, (x, y) in place.items()}
 
 
-def _nodes(
-    axis: Axes, members: Sequence[int], places: Mapping[int, tuple[float, float]], order: int, cluster: int | None
-) -> None:
+def _nodes(axis: Axes, members: Sequence[int], places: Places, order: int, cluster: int | None) -> None:
     xs, ys = zip(*(places[node] for node in members), strict=True)
     fill, shape = ("white", "o") if order < 0 else (FILLS[order % len(FILLS)], SHAPES[order % len(SHAPES)])
     name = "no cluster" if cluster is None else f"cluster {cluster}"
@@ -146,16 +148,16 @@ def _nodes(
     axis.scatter(xs, ys, s=size, c=fill, marker=shape, edgecolors="0.15", linewidths=1, zorder=2, label=name)
 
 
-def _labels(axis: Axes, network: Network, places: Mapping[int, tuple[float, float]]) -> None:
-    """Write the index into a node and the encoder's name on the side away from the centre."""
+def write_names(axis: Axes, names: Mapping[int, str], places: Places, away: float = 12) -> None:
+    """Write the index into a node, and its name `away` points from its middle on the side away from the centre."""
     for node, (x, y) in places.items():
         axis.text(x, y, str(node), ha="center", va="center", fontsize=8, zorder=3)
         length = math.hypot(x, y) or 1
         side = "center" if abs(x) < 0.4 * length else "left" if x > 0 else "right"
         axis.annotate(
-            style.label(network.names[node]),
+            style.label(names[node]),
             (x, y),
-            xytext=(12 * x / length, 14 * y / length),
+            xytext=(away * x / length, (away + 2) * y / length),
             textcoords="offset points",
             ha=side,
             va="center",

@@ -17,50 +17,58 @@ from ratemesh.threads import pinned
 def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.FORMATS) -> Drawn:
     """Draw a panel a run: one line a class, and one for all classes together."""
     title = "Singular values"
-    kept = [(run.name, run.features) for run in runs if run.features is not None]
+    kept = [(run.sample, found) for run in runs if (found := _source(run)) is not None]
     notes = tuple(
         f"{run.name}: no features are kept after training, so there are no singular values."
         for run in runs
-        if run.features is None
+        if _source(run) is None
     )
     if not kept:
         return Drawn(title, "", "", (), notes)
     with style.house_style():
-        figure, axes = style.panels(len(kept), style.columns(len(kept)), (3.4, 2.6))
-        for axis, (name, features) in zip(axes, kept, strict=True):
-            panel(axis, features)
+        figure, axes = style.panels(len(kept), style.columns(len(kept)), style.curve_size(len(kept)))
+        for axis, (name, source) in zip(axes, kept, strict=True):
+            panel(axis, source)
             axis.set_title(style.label(name))
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        style.legend(figure, handles, labels)
         style.name_rows(axes, "singular value")
         files = style.save(figure, out_stem, formats)
     caption = (
         "Singular values of the training features of all nodes pooled, after training. Diverse and discriminative "
         "features have about d / K large values a class (dotted), and of all classes together about d. "
-        "Every panel has its own scale."
+        "Every panel has its own scale." + style.sampled(runs)
     )
-    return Drawn(title, caption, " ".join(_in_words(name, features) for name, features in kept), files, notes)
+    return Drawn(title, caption, " ".join(_in_words(*entry) for entry in kept), files, notes)
 
 
-def singular_values(features: Features) -> tuple[Tensor, dict[int, Tensor]]:
+def _source(run: Run) -> Features | ClassStats | None:
+    """Return what singular values come from: features that were kept, or the statistics of a run under way."""
+    return run.stats if run.features is None else run.features
+
+
+def singular_values(source: Features | ClassStats) -> tuple[Tensor, dict[int, Tensor]]:
     """Return the singular values (d,) of all features, and by class, as many as the class has samples."""
-    K = int(features.y.max()) + 1
-    stats = ClassStats.of(features.Z.double(), features.y, K, unit=False)
+    stats = source if isinstance(source, ClassStats) else _stats(source)
     with pinned(1):  # matrices of this size lose more to waiting threads than they gain
         overall, by_class = stats_singular_values(stats)
     counts = stats.m.long().tolist()
-    return overall[: len(features.Z)], {k: by_class[k][: counts[k]] for k in range(K) if counts[k]}
+    return overall[: sum(counts)], {k: by_class[k][:count] for k, count in enumerate(counts) if count}
 
 
-def panel(axis: Axes, features: Features) -> None:
+def _stats(features: Features) -> ClassStats:
+    return ClassStats.of(features.Z.double(), features.y, int(features.y.max()) + 1, unit=False)
+
+
+def panel(axis: Axes, source: Features | ClassStats) -> None:
     """Plot the singular values of every class and of all classes, counted from 1."""
-    overall, by_class = singular_values(features)
+    overall, by_class = singular_values(source)
     for place, values in enumerate(by_class.values()):
         name = "one class" if place == 0 else None
         dot = "." if len(values) == 1 else None  # a line needs two points to be seen
         axis.plot(_index(values), values.tolist(), color=style.BLUE, alpha=0.6, lw=0.9, marker=dot, label=name)
     axis.plot(_index(overall), overall.tolist(), color=style.VERMILLION, lw=2, ls="--", label="all classes together")
-    d = features.Z.shape[1]
+    d = source.d if isinstance(source, ClassStats) else source.Z.shape[1]
     axis.axvline(d / len(by_class), color="0.35", linestyle=":", lw=1.2, label="d / K")
     axis.set_xlabel("index")
     style.whole_numbers(axis)
@@ -72,8 +80,8 @@ def _index(values: Tensor) -> range:
     return range(1, len(values) + 1)
 
 
-def _in_words(name: str, features: Features) -> str:
-    overall, by_class = singular_values(features)
+def _in_words(name: str, source: Features | ClassStats) -> str:
+    overall, by_class = singular_values(source)
     large = int((overall > 0.1 * overall[0]).sum())
     return (
         f"{name}: {large} of {len(overall)} singular values of {len(by_class)} classes exceed a tenth of the largest."

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ratemesh.experiment.files import write_bytes
+from ratemesh.report.runs import Run
 
 FORMATS = ("png", "svg", "pdf")
 DPI = 200
@@ -53,6 +54,7 @@ SETTINGS: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 9,
+    "legend.handlelength": 2.8,  # a whole dash on both sides of the marker
     "lines.linewidth": 1.5,
     "lines.markersize": 4,
     "xtick.labelsize": 8,
@@ -108,6 +110,29 @@ def panels(count: int, columns: int, size: tuple[float, float], **how: Any) -> t
     return figure, axes[:count]
 
 
+def curve_size(count: int) -> tuple[float, float]:
+    """Return inches of a panel with curves: one alone has room for its legend in a line."""
+    return (4.8, 3.0) if count == 1 else (3.4, 2.6)
+
+
+def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Put a legend below the panels, in as many columns up to three as are not cut off."""
+    for columns in range(max(1, min(3, len(handles))), 0, -1):
+        box = figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+        with _any_script():
+            if columns == 1 or box.get_window_extent().width <= figure.bbox.width:
+                return
+        box.remove()
+
+
+@contextmanager
+def _any_script() -> Iterator[None]:
+    """Let a name in a script that no font has here become boxes, and no more."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")
+        yield
+
+
 def whole_numbers(axis: Axes) -> None:
     """Put ticks of the x axis at whole, round numbers."""
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -127,8 +152,7 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> tuple[
     files = []
     for suffix in formats:
         content = io.BytesIO()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph")  # a name in a script that no font has here: boxes, and no more
+        with _any_script():
             figure.savefig(content, format=suffix, dpi=DPI, metadata=DATELESS[suffix])
         files.append(stem.with_name(f"{stem.name}.{suffix}"))
         write_bytes(files[-1], content.getvalue())
@@ -142,6 +166,27 @@ def look(index: int) -> dict[str, Any]:
         "linestyle": STROKES[index % len(STROKES)],
         "marker": MARKERS[index % len(MARKERS)],
     }
+
+
+def spread(runs: Sequence[Run], *, bands: bool = True) -> str:
+    """Return what lines and bands are: of a run they span the nodes, of trials the trials."""
+    lines = {
+        (True, False): "lines are means over the nodes",
+        (False, True): "lines are means over nodes and trials",
+        (True, True): "lines are means over the nodes, and over the trials where there are some",
+    }
+    reach = {
+        (True, False): "from the lowest to the highest node",
+        (False, True): "from the lowest to the highest trial",
+        (True, True): "from the lowest to the highest node, or trial where there are some",
+    }
+    kinds = any(not run.trials for run in runs), any(run.trials for run in runs)
+    return lines[kinds] + (f", bands reach {reach[kinds]}" if bands else "")
+
+
+def sampled(runs: Sequence[Run]) -> str:
+    """Return a sentence on whose features or network are shown, where there are trials."""
+    return " Of trials, the first complete one is shown." if any(run.trials for run in runs) else ""
 
 
 def sparse(points: int) -> int:

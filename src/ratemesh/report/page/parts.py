@@ -2,16 +2,21 @@
 
 import base64
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ratemesh.report.cost import Cost
 from ratemesh.report.figures import Drawn
+from ratemesh.report.figures.style import DPI
 from ratemesh.report.numbers import in_bytes, in_digits
 from ratemesh.report.page.marks import named
 from ratemesh.report.page.markup import Html, bullets, fold, joined, paragraph, section, symbols, table, tag
 from ratemesh.report.runs import Run
+
+PIXELS = 1.15
+"""Pixels a point of a figure on a phone: letters of 9 points are 10 pixels high."""
 
 TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -44,10 +49,22 @@ def _figure(name: str, drawn: Drawn) -> Html:
         return tag("figure", heading, paragraph("Not drawn."), left_out, class_="card", id=f"figure-{name}")
     source = embedded(drawn.files[0])
     picture = tag("img", src=source, alt=f"{drawn.title}. {drawn.alt}", data_file=drawn.files[0].name)
-    button = tag("button", picture, type="button", class_="zoom", aria_label=f"{drawn.title}: show large")
+    wide = f"--wide: {readable_width(drawn.files[0])}px"
+    button = tag("button", picture, type="button", class_="zoom", style=wide, aria_label=f"{drawn.title}: show large")
     caption = tag("figcaption", symbols(drawn.caption), left_out)
     board = tag("div", button, class_="board")
     return tag("figure", heading, board, caption, class_="card", id=f"figure-{name}")
+
+
+def readable_width(file: Path) -> int:
+    """Return the width in a small window, which then scrolls, at which the letters of a figure can be read."""
+    content = file.read_bytes()
+    if file.suffix == ".png":
+        points = int.from_bytes(content[16:20]) / DPI * 72
+    else:
+        found = re.search(rb'width="([\d.]+)pt"', content)
+        points = float(found[1]) if found else 0
+    return round(PIXELS * points)
 
 
 def embedded(file: Path) -> str:

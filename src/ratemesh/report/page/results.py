@@ -1,15 +1,22 @@
-"""Final numbers: tiles, all metrics side by side, and ours beside the paper's."""
+"""Final numbers: tiles, and all metrics side by side; of trials means with intervals, and the single ones beneath."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from ratemesh.report.cited import COLUMNS, DOUBT, SOURCE, TABLE, Cited, CitedRow, table_for
-from ratemesh.report.numbers import DASH, HIDDEN, METRICS, Metric, in_bytes, in_digits, in_percent, is_aside, written
+from ratemesh.report.numbers import HIDDEN, METRICS, Metric, in_digits, is_aside, shown
 from ratemesh.report.page.marks import named
 from ratemesh.report.page.markup import Html, bullets, fold, joined, paragraph, section, symbols, table, tag, text
 from ratemesh.report.page.words import same_data
 from ratemesh.report.runs import Run, number
+
+TILE = {
+    "fused": "acc_energy",
+    "one node": "acc_node",
+    "disagreement": "disagreement",
+    "overlap": "overlap",
+    "sent": "bytes_total",
+}
+"""What a card shows below its first number."""
 
 
 def tiles(runs: Sequence[Run]) -> Html:
@@ -18,27 +25,23 @@ def tiles(runs: Sequence[Run]) -> Html:
 
 
 def _tile(index: int, run: Run) -> Html:
-    metrics = run.metrics
-    rounds = f"{len(run.records)} of {run.setting('rounds', '?')} rounds"
-    state = "complete" if metrics else f"final numbers unreadable, {rounds}" if run.ended else f"incomplete: {rounds}"
-    figures = [
-        ("fused", in_percent(number(metrics.get("acc_energy")))),
-        ("one node", in_percent(number(metrics.get("acc_node")))),
-        ("disagreement", in_digits(number(metrics.get("disagreement")))),
-        ("overlap", in_digits(number(metrics.get("overlap")))),
-        ("sent", in_bytes(number(metrics.get("bytes_total")))),
-    ]
+    whole = len(run.complete) == run.planned if run.planned else bool(run.metrics)
     return tag(
         "article",
         tag("h3", named(index, run.name)),
-        paragraph(metrics.get("method") or run.setting("method.name", "method not known"), class_="method"),
-        paragraph(
-            in_percent(number(metrics.get("acc_average"))), tag("small", "accuracy, features averaged"), class_="big"
-        ),
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in figures)),
-        paragraph(state, class_="state" if metrics else "state warn"),
+        paragraph(run.metrics.get("method") or run.setting("method.name", "method not known"), class_="method"),
+        paragraph(*_headline(run), class_="big"),
+        tag("dl", *(tag("div", tag("dt", name), tag("dd", shown(run, key))) for name, key in TILE.items())),
+        paragraph(run.state, class_="state" if whole else "state warn"),
         class_="card tile",
     )
+
+
+def _headline(run: Run) -> list[Html]:
+    """Return the first number large, and its interval smaller beside it."""
+    mean, plus, half = shown(run, "acc_average").partition(" ± ")
+    spread = tag("span", f" ± {half}", class_="spread") if plus else Html()
+    return [text(mean), spread, tag("small", "accuracy, features averaged")]
 
 
 def metrics_section(runs: Sequence[Run]) -> Html:
@@ -46,20 +49,40 @@ def metrics_section(runs: Sequence[Run]) -> Html:
     known = [(index, run) for index, run in enumerate(runs) if run.metrics]
     if not known:
         return section("metrics", "Final numbers", paragraph("No run is complete, so there are no final numbers."))
-    keys = _keys([run for _, run in known])
-    rows = [[_metric_name(key), *_metric_cells(key, [run for _, run in known])] for key in keys]
-    head = ["", *(named(index, run.name) for index, run in known)]
+    heads = [named(index, run.name) for index, run in known]
+    numbers = metrics_table("Final numbers of all runs", heads, [run for _, run in known])
     undefined = [f"{run.name}: {why}" for _, run in known for why in _undefined(run)]
     reasons = fold("Why some numbers are not defined", bullets(undefined)) if undefined else ""
     several = len(known) > 1 and len(same_data([run for _, run in known])) == 1
-    note = paragraph("Bold: best of the runs, where one way is better.", class_="quiet") if several else ""
-    return section("metrics", "Final numbers", table("Final numbers of all runs", head, rows), note, reasons)
+    notes = ["Bold: best of the runs, where one way is better."] if several else []
+    if any(len(run.complete) > 1 for run in runs):
+        notes.append("± is the half-width of a 95 % t-interval over trials.")
+    note = paragraph(" ".join(notes), class_="quiet") if notes else ""
+    return section("metrics", "Final numbers", numbers, note, *_single_trials(runs), reasons)
+
+
+def metrics_table(label: str, heads: Sequence[object], runs: Sequence[Run]) -> Html:
+    """Return every number of some runs, a column a run."""
+    rows = [[_metric_name(key), *_metric_cells(key, runs)] for key in _keys(runs)]
+    return table(label, ["", *heads], rows)
+
+
+def _single_trials(runs: Sequence[Run]) -> list[Html]:
+    """Return the numbers of every trial, folded, and how far the others came."""
+    out = []
+    for index, run in enumerate(runs):
+        heads = [joined([trial.name, tag("small", f"seed {trial.setting('seed', '?')}")]) for trial in run.complete]
+        others = [f"{trial.name}: {trial.state}" for trial in run.trials if not trial.metrics]
+        if run.complete:
+            numbers = metrics_table(f"Final numbers of every trial of {run.name}", heads, run.complete)
+            out.append(fold(joined([named(index, run.name), ": trial by trial"]), numbers, bullets(others)))
+    return out
 
 
 def _keys(runs: Sequence[Run]) -> list[str]:
     there = dict.fromkeys(key for run in runs for key in run.metrics if key not in HIDDEN)
-    shown = [key for key in there if not is_aside(key, set(there))]
-    return [key for key in METRICS if key in there] + [key for key in shown if key not in METRICS]
+    own = [key for key in there if not is_aside(key, set(there))]
+    return [key for key in METRICS if key in there] + [key for key in own if key not in METRICS]
 
 
 def _undefined(run: Run) -> list[str]:
@@ -77,8 +100,9 @@ def _metric_cells(key: str, runs: Sequence[Run]) -> list[Html]:
     best = _best(key, [number(run.metrics.get(key)) for run in runs]) if comparable else set()
     out = []
     for place, run in enumerate(runs):
-        value = text(written(key, run.metrics.get(key)))
-        out.append(joined([tag("strong", value) if place in best else value, _aside(key, run.metrics)]))
+        value = text(shown(run, key))
+        wraps = "list" if isinstance(run.metrics.get(key), list) else None
+        out.append(tag("td", tag("strong", value) if place in best else value, _aside(key, run), class_=wraps))
     return out
 
 
@@ -92,68 +116,11 @@ def _best(key: str, values: Sequence[float]) -> set[int]:
     return {place for place, value in enumerate(values) if value == goal}
 
 
-def _aside(key: str, metrics: dict[str, Any]) -> Html:
+def _aside(key: str, run: Run) -> Html:
     """Return what belongs to a number: its expectation without structure, and how many samples it is of."""
-    floor, n = number(metrics.get(f"{key}_floor")), number(metrics.get(f"{key}_n"))
+    floor, n = number(run.metrics.get(f"{key}_floor")), number(run.metrics.get(f"{key}_n"))
     parts = [f"without structure {in_digits(floor)}"] if math.isfinite(floor) else []
-    parts += [f"n = {in_digits(n)}"] if math.isfinite(n) else []
+    parts += [f"n = {n:,.1f}".removesuffix(".0")] if math.isfinite(n) else []
+    lacking = len(run.complete) - len(run.intervals[key].values) if key in run.intervals else 0
+    parts += [f"not defined in {lacking} of {len(run.complete)} trials"] if lacking else []
     return tag("small", "; ".join(parts)) if parts else Html()
-
-
-def paper_section(runs: Sequence[Run]) -> Html:
-    """Return our numbers beside Table I of the paper, for the data sets that it has."""
-    by_data: dict[str, list[tuple[int, Run]]] = {}
-    for index, run in enumerate(runs):
-        if key := table_for(str(run.setting("data.name", ""))):
-            by_data.setdefault(key, []).append((index, run))
-    if not by_data:
-        data = sorted({str(run.setting("data.name", "not known")) for run in runs})
-        theirs, ours = ", ".join(TABLE), ", ".join(data)
-        words = f"The paper's Table I is on {theirs}. The runs here are on {ours}, so nothing is set beside it."
-        return section("paper", "Beside the paper", paragraph(words))
-    others = [run.name for run in runs if not table_for(str(run.setting("data.name", "")))]
-    left_out = paragraph(f"Not in the paper's table: {', '.join(others)}.", class_="quiet") if others else ""
-    tables = [_paper_table(key, ours) for key, ours in by_data.items()]
-    return section("paper", "Beside the paper", *tables, left_out, _footnotes("cifar100" in by_data))
-
-
-def _paper_table(key: str, ours: Sequence[tuple[int, Run]]) -> Html:
-    rows = [[joined([row.method, tag("small", "paper")]), *_cited_cells(row)] for row in TABLE[key]]
-    rows += [[joined([named(index, run.name), tag("small", _budget(run))]), *_own_cells(run)] for index, run in ours]
-    return joined([tag("h3", key), table(f"Ours beside the paper's on {key}", ["", *COLUMNS.values()], rows)])
-
-
-def _cited_cells(row: CitedRow) -> list[Html]:
-    return [_cited(row.cells[column]) for column in COLUMNS]
-
-
-def _cited(cell: Cited) -> Html:
-    """Return a cell that says where it is from, and whether it can be right."""
-    if cell.text == DASH:
-        return tag("td", DASH, class_="cited")
-    notes = [tag("a", "[1]", href="#cited", title="cited from the paper")]
-    notes += [tag("a", "[2]", href="#doubt", title="contradicts its row")] if cell.doubtful else []
-    return tag("td", cell.text, tag("sup", *notes), class_="cited doubtful" if cell.doubtful else "cited")
-
-
-def _own_cells(run: Run) -> list[Html]:
-    values = {key: number(run.metrics.get(key)) for key in (*METRICS,)}
-    pair = (values["class_mean_cosine_mean"], values["class_mean_cosine_std"])
-    cosine = " / ".join(f"{value:.2f}".replace("-", "−") for value in pair) if all(map(math.isfinite, pair)) else DASH
-    four = [f"{v:.4f}" if math.isfinite(v := values[key]) else DASH for key in ("wccr", "iidr", "cka_unpaired")]
-    accuracy = f"{100 * v:.2f} %" if math.isfinite(v := values["acc_average"]) else DASH
-    return [tag("td", tag("strong", value)) for value in (accuracy, cosine, *four)]
-
-
-def _budget(run: Run) -> str:
-    return f"ours: {run.setting('rounds', '?')} rounds of {run.setting('local.epochs', '?')} local epochs"
-
-
-def _footnotes(doubt: bool) -> Html:
-    notes = [tag("p", tag("b", "[1] "), "Cited, not measured here: ", SOURCE, id="cited")]
-    notes += [tag("p", tag("b", "[2] "), DOUBT, id="doubt")] if doubt else []
-    how = (
-        "Ours: WCCR and IIDR of all nodes' training features as one set, CKA of unpaired samples: the definitions that "
-        "fit the paper's numbers. Differences mean something only at equal rounds, encoders and sample sizes."
-    )
-    return tag("div", *notes, paragraph(how), class_="footnotes")

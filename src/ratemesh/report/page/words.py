@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from ratemesh.report.cost import Cost
 from ratemesh.report.figures.style import listed
-from ratemesh.report.numbers import in_bytes, in_digits, in_percent
+from ratemesh.report.numbers import in_bytes, in_digits, shown
 from ratemesh.report.runs import Run, number
 
-UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b)")
-"""The space between a number and its unit, where no line may end."""
+UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|±)|(?<=±) ")
+"""The space between a number and its unit or interval, where no line may end."""
 
 COUNTED = ("no", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
@@ -19,8 +19,9 @@ def title(runs: Sequence[Run]) -> str:
     """Return the heading of the page."""
     data = listed(_distinct(runs, "data.name")) or "unknown data"
     if len(runs) == 1:
-        return f"{runs[0].name} on {data}"
-    return f"{COUNTED[len(runs)] if len(runs) < len(COUNTED) else len(runs)} runs on {data}"
+        return f"{runs[0].name} on {data}" + (f", {runs[0].planned} trials" if runs[0].planned else "")
+    things = "settings" if any(run.trials for run in runs) else "runs"
+    return f"{COUNTED[len(runs)] if len(runs) < len(COUNTED) else len(runs)} {things} on {data}"
 
 
 def summary(runs: Sequence[Run], costs: Sequence[Cost]) -> list[str]:
@@ -59,7 +60,8 @@ def _setting(runs: Sequence[Run]) -> str:
     shared = [words.format(values[0]) for key, words in wanted.items() if len(values := _distinct(runs, key)) == 1]
     if not shared:
         return ""
-    return f"{'All runs have' if len(runs) > 1 else 'The run has'} {listed(shared)}."
+    who = "All runs have" if len(runs) > 1 else "Every trial has" if runs[0].trials else "The run has"
+    return f"{who} {listed(shared)}."
 
 
 def _ranked(runs: Sequence[Run], key: str) -> list[tuple[float, Run]]:
@@ -72,15 +74,29 @@ def _accuracy(runs: Sequence[Run]) -> list[str]:
     ranked = _ranked(runs, "acc_average")
     if not ranked:
         return []
-    value, best = ranked[-1]
+    best, others = ranked[-1][1], [run for _, run in reversed(ranked[:-1])]
     count = number(best.metrics.get("test_samples"))
-    of = f" of {in_digits(count)} held-out samples" if math.isfinite(count) else " of the held-out samples"
-    out = [f"With features averaged over the nodes, as in the paper, {best.name} classifies {in_percent(value)}{of}"]
-    if len(ranked) > 1:
-        others = [f"{run.name} {in_percent(other)}" for other, run in reversed(ranked[:-1])]
-        out[0] += f", the most of all; {listed(others)}"
-    alone = number(best.metrics.get("acc_node"))
-    return [out[0] + ".", f"One node of {best.name} alone reaches {in_percent(alone)}." if math.isfinite(alone) else ""]
+    of = f"{in_digits(count)} held-out samples" if math.isfinite(count) else "the held-out samples"
+    first = f"With features averaged over the nodes, as in the paper, {_reached(best)} of {of}"
+    if others:
+        near = [run.name for run in others if _intervals_meet(best, run, "acc_average")]
+        doubt = f", though its interval meets that of {listed(near)}" if near else ""
+        first += f", the most of all{doubt}; {listed([_reached(run, '') for run in others])}"
+    known = math.isfinite(number(best.metrics.get("acc_node")))
+    return [first + ".", f"One node of {best.name} alone reaches {shown(best, 'acc_node')}." if known else ""]
+
+
+def _reached(run: Run, verb: str = "classifies ") -> str:
+    return f"{run.name} {verb}{shown(run, 'acc_average')}"
+
+
+def _intervals_meet(a: Run, b: Run, key: str) -> bool:
+    """Whether both have intervals that share a value: trials do not tell such means apart."""
+    one, other = a.intervals.get(key), b.intervals.get(key)
+    if one is None or other is None:
+        return False
+    apart, reach = abs(one.mean - other.mean), one.half_width + other.half_width
+    return apart <= reach < math.inf  # a single trial has no interval
 
 
 def _collapsed(run: Run) -> bool:
@@ -98,13 +114,15 @@ def _geometry(runs: Sequence[Run]) -> list[str]:
     sound = [run for run in runs if not _collapsed(run)]
     near, apart = _ranked(sound, "disagreement"), _ranked(sound, "overlap")
     if len(sound) == 1 and near and apart:
-        numbers = f"neighbours end {in_digits(near[0][0])} apart and classes overlap by {in_digits(apart[0][0])}"
-        out.append(f"In {sound[0].name}, {numbers}; 0 is ideal.")
+        numbers = f"neighbours end {shown(sound[0], 'disagreement')} apart"
+        out.append(f"In {sound[0].name}, {numbers} and classes overlap by {shown(sound[0], 'overlap')}; 0 is ideal.")
         return out
     if near:
-        out.append(f"Neighbours agree best in {near[0][1].name}: they end {in_digits(near[0][0])} apart; 0 is ideal.")
+        best = near[0][1]
+        out.append(f"Neighbours agree best in {best.name}: they end {shown(best, 'disagreement')} apart; 0 is ideal.")
     if apart:
-        out.append(f"Classes overlap least in {apart[0][1].name}: by {in_digits(apart[0][0])}; 0 is ideal.")
+        best = apart[0][1]
+        out.append(f"Classes overlap least in {best.name}: by {shown(best, 'overlap')}; 0 is ideal.")
     return out
 
 
@@ -127,8 +145,24 @@ def _cost(runs: Sequence[Run], costs: Sequence[Cost]) -> list[str]:
 
 
 def _caution(runs: Sequence[Run]) -> list[str]:
-    seeds = _distinct(runs, "seed")
-    if not seeds:
-        return []
-    known = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {listed(seeds)}"
-    return [f"Every number is of a single run ({known}), without a confidence interval."]
+    """Say how many seeds the numbers are of; settings with the same seeds share a sentence."""
+    if not any(run.trials for run in runs):
+        seeds = _distinct(runs, "seed")
+        return [f"Every number is of a single run ({_seeds(seeds)}), without a confidence interval."] if seeds else []
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for run in runs:
+        seeds = _distinct(run.complete if run.trials else [run], "seed")
+        if seeds:
+            groups.setdefault(tuple(seeds), []).append(run.name)
+    return [_trials(seeds, names if len(groups) > 1 else []) for seeds, names in groups.items()]
+
+
+def _trials(seeds: Sequence[str], names: Sequence[str]) -> str:
+    whose = f"Numbers of {listed(names)}" if names else "Numbers"
+    if len(seeds) == 1:
+        return f"{whose} are of a single run ({_seeds(seeds)}), without a confidence interval."
+    return f"{whose} are means over {len(seeds)} trials ({_seeds(seeds)}) ± the half-width of a 95 % t-interval."
+
+
+def _seeds(seeds: Sequence[str]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {listed(seeds)}"

@@ -13,9 +13,10 @@ from ratemesh.experiment.files import write_text
 from ratemesh.report.cost import Cost, cost_of
 from ratemesh.report.figures import FIGURES, Drawn
 from ratemesh.report.figures.style import FORMATS
-from ratemesh.report.page import parts, results, words
+from ratemesh.report.folders import open_runs
+from ratemesh.report.page import paper, parts, results, words
 from ratemesh.report.page.markup import Html, bullets, joined, tag, text
-from ratemesh.report.runs import Run, open_runs
+from ratemesh.report.runs import Run
 
 EMBEDDED = {"cosine": "png"}
 """Format of a figure in the page, where it is not svg: a matrix of pixels gains nothing from vectors."""
@@ -99,7 +100,7 @@ def _body(runs: Sequence[Run], costs: Sequence[Cost], figures: Mapping[str, Draw
             results.tiles(runs),
             parts.figures_section(figures),
             results.metrics_section(runs),
-            results.paper_section(runs),
+            paper.paper_section(runs),
             parts.cost_section(runs, costs),
             parts.settings_section(runs),
             parts.environment_section(runs),

@@ -1,0 +1,95 @@
+"""Ours beside Table I of the paper."""
+
+import math
+from collections.abc import Sequence
+
+from ratemesh.report.cited import COLUMNS, DOUBT, SOURCE, TABLE, Cited, CitedRow, table_for
+from ratemesh.report.numbers import DASH, in_places
+from ratemesh.report.page.marks import named
+from ratemesh.report.page.markup import Html, fold, joined, paragraph, section, table, tag
+from ratemesh.report.runs import Run, number
+
+FOUR = ("wccr", "iidr", "cka_unpaired")
+"""Our metrics in the columns that the paper prints to four decimals."""
+
+
+def paper_section(runs: Sequence[Run]) -> Html:
+    """Return our numbers beside Table I of the paper, for the data sets that it has."""
+    by_data: dict[str, list[tuple[int, Run]]] = {}
+    for index, run in enumerate(runs):
+        if key := table_for(str(run.setting("data.name", ""))):
+            by_data.setdefault(key, []).append((index, run))
+    if not by_data:
+        data = sorted({str(run.setting("data.name", "not known")) for run in runs})
+        theirs, ours = ", ".join(TABLE), ", ".join(data)
+        words = f"The paper's Table I is on {theirs}. The runs here are on {ours}, so nothing is set beside it."
+        return section("paper", "Beside the paper", paragraph(words))
+    others = [run.name for run in runs if not table_for(str(run.setting("data.name", "")))]
+    left_out = paragraph(f"Not in the paper's table: {', '.join(others)}.", class_="quiet") if others else ""
+    tables = [_paper_table(key, ours) for key, ours in by_data.items()]
+    return section("paper", "Beside the paper", *tables, left_out, _footnotes("cifar100" in by_data))
+
+
+def _paper_table(key: str, ours: Sequence[tuple[int, Run]]) -> Html:
+    rows = [[joined([row.method, tag("small", "paper")]), *_cited_cells(row)] for row in TABLE[key]]
+    rows += [[joined([named(index, run.name), tag("small", _budget(run))]), *_own_cells(run)] for index, run in ours]
+    beneath = [_single_trials(index, run) for index, run in ours if run.complete]
+    return joined([tag("h3", key), table(f"Ours beside the paper's on {key}", ["", *COLUMNS.values()], rows), *beneath])
+
+
+def _single_trials(index: int, run: Run) -> Html:
+    """Return a folded row a trial, in the paper's columns."""
+    rows = [
+        [joined([trial.name, tag("small", f"seed {trial.setting('seed', '?')}")]), *_own_cells(trial)]
+        for trial in run.complete
+    ]
+    inner = table(f"Trials of {run.name} in the paper's columns", ["", *COLUMNS.values()], rows)
+    return fold(joined([named(index, run.name), ": trial by trial"]), inner)
+
+
+def _cited_cells(row: CitedRow) -> list[Html]:
+    return [_cited(row.cells[column]) for column in COLUMNS]
+
+
+def _cited(cell: Cited) -> Html:
+    """Return a cell that says where it is from, and whether it can be right."""
+    if cell.text == DASH:
+        return tag("td", DASH, class_="cited")
+    notes = [tag("a", "[1]", href="#cited", title="cited from the paper")]
+    notes += [tag("a", "[2]", href="#doubt", title="contradicts its row")] if cell.doubtful else []
+    return tag("td", cell.text, tag("sup", *notes), class_="cited doubtful" if cell.doubtful else "cited")
+
+
+def _own_cells(run: Run) -> list[Html]:
+    """Return our numbers in the paper's columns, with intervals where there are trials, as in its first column."""
+    accuracy = _own(run, "acc_average", 2, 100)
+    cells = [accuracy if accuracy == DASH else f"{accuracy} %", _cosine(run), *(_own(run, key, 4) for key in FOUR)]
+    return [tag("td", tag("strong", cell)) for cell in cells]
+
+
+def _own(run: Run, key: str, places: int, scale: float = 1) -> str:
+    half = run.intervals[key].half_width if key in run.intervals else math.nan
+    return in_places(scale * number(run.metrics.get(key)), scale * half, places)
+
+
+def _cosine(run: Run) -> str:
+    pair = [_own(run, f"class_mean_cosine_{part}", 2) for part in ("mean", "std")]
+    return DASH if DASH in pair else " / ".join(pair)
+
+
+def _budget(run: Run) -> str:
+    """Return what ours is: trained for how long, and how often."""
+    rounds = f"{run.setting('rounds', '?')} rounds of {run.setting('local.epochs', '?')} local epochs"
+    done = len(run.complete)
+    often = f", {done} trials" if done == run.planned else f", {done} of {run.planned} trials"
+    return f"ours: {rounds}" + (often if run.trials else "")
+
+
+def _footnotes(doubt: bool) -> Html:
+    notes = [tag("p", tag("b", "[1] "), "Cited, not measured here: ", SOURCE, id="cited")]
+    notes += [tag("p", tag("b", "[2] "), DOUBT, id="doubt")] if doubt else []
+    how = (
+        "Ours: WCCR and IIDR of all nodes' training features as one set, CKA of unpaired samples: the definitions that "
+        "fit the paper's numbers. Differences mean something only at equal rounds, encoders and sample sizes."
+    )
+    return tag("div", *notes, paragraph(how), class_="footnotes")
