@@ -32,7 +32,7 @@ EXPERIMENTS = sorted((SRC.parents[1] / "experiments").glob("*.toml"))
         ({"encoders": []}, ["encoders", "at least 1"]),
         ({"rounds": 0}, ["rounds", "greater than or equal to 1", "got 0"]),
         ({"local": {"batch_size": 1}}, ["local.batch_size", "got 1"]),
-        ({"partition": "stratify"}, ["partition must be a known name; got 'stratify'", "'stratified'"]),
+        ({"partition": "stratify"}, ["partition.name must be a known partition; got 'stratify'", "'stratified'"]),
         ({"preset": "papr"}, ["preset must be a known name; got 'papr'", "'paper'"]),
         ({"method": {"name": "no.such:Thing"}}, ["method.name must be importable", "no.such"]),
         ({"method": {"name": "json:JSONEncoder"}}, ["must be a subclass of MethodSpec"]),

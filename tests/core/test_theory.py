@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratemesh.core.theory import proportion_gap, theorem1_gaps
+from ratemesh.core.theory import cluster_counts, proportion_gap, theorem1_gaps, whole_sample_gap
 
 
 def test_no_gap_when_all_conditions_hold():
@@ -76,3 +76,29 @@ def test_proportion_gap_is_the_largest_deviation():
     assert proportion_gap(torch.tensor([[3, 1], [2, 2]])) == pytest.approx(0.125)
     # disjoint labels, unequal sizes: node 1 has none of the three quarters
     assert proportion_gap(torch.tensor([[6, 0], [0, 2]])) == pytest.approx(0.75)
+
+
+def test_cluster_counts_split_replicas_evenly():
+    counts = torch.tensor([[6, 0], [2, 4], [0, 8]])
+    assert cluster_counts(counts, [(0, 1), (1, 2)]).tolist() == [[7, 2], [1, 10]]
+    assert cluster_counts(counts, [(0, 1, 2)]).tolist() == [[8, 12]]
+
+
+@given(st.integers(0, 1000), st.integers(2, 6), st.integers(1, 4))
+def test_clusters_hold_all_samples_whoever_is_replicated(seed, nodes, clusters):
+    draw = torch.Generator().manual_seed(seed)
+    counts = torch.randint(0, 20, (nodes, 3), generator=draw)
+    members = [
+        tuple(i for i in range(nodes) if (i % clusters == s or torch.rand((), generator=draw) < 0.5))
+        for s in range(clusters)
+    ]
+    members = [m for m in members if m]
+    torch.testing.assert_close(cluster_counts(counts, members).sum(0), counts.sum(0).double())
+
+
+def test_assumption_four_is_a_gap_of_zero():
+    counts = torch.tensor([[5, 0, 5], [0, 5, 0], [5, 5, 0], [0, 0, 5]])
+    assert proportion_gap(cluster_counts(counts, [(0, 1), (2, 3)])) == 0
+    apart = cluster_counts(counts, [(0, 1, 2), (3,)])
+    assert proportion_gap(apart) == pytest.approx(2 / 3)  # class 2 is all of cluster 1, a third of the whole
+    assert whole_sample_gap(counts, [(0, 1, 2), (3,)]) == pytest.approx(2 / 5)

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ratemesh.data import DATASETS
+from ratemesh.data import DATASETS, PARTITIONS
 from ratemesh.encoders import ENCODERS
 from ratemesh.engines import ENGINES
 from ratemesh.errors import InputError, RatemeshWarning
@@ -32,6 +32,7 @@ CATALOGUES: dict[str, Mapping[str, type[NamedSpec]]] = {
     "encoders": ENCODERS,
     "engines": ENGINES,
     "methods": METHODS,
+    "partitions": PARTITIONS,
     "topologies": TOPOLOGIES,
 }
 

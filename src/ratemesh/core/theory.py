@@ -1,5 +1,8 @@
 """Conditions under which the paper proves its properties, checked in words a user can act on."""
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 
@@ -35,6 +38,34 @@ def proportion_gap(counts: Tensor) -> float:
     Args:
         counts: (N, K) samples per node and class.
     """
+    return float(proportion_gaps(counts).abs().max())
+
+
+def proportion_gaps(counts: Tensor) -> Tensor:
+    """Return m_ik/m_i − m_k/m, (N, K); a node without samples has proportions 0."""
     counts = counts.double()
-    local = counts / counts.sum(1, keepdim=True).clamp(min=1)
-    return float((local - counts.sum(0) / counts.sum().clamp(min=1)).abs().max())
+    tiny = torch.finfo(counts.dtype).tiny
+    local = counts / counts.sum(1, keepdim=True).clamp(min=tiny)
+    return local - counts.sum(0) / counts.sum().clamp(min=tiny)
+
+
+def cluster_counts(counts: Tensor, clusters: Sequence[Sequence[int]]) -> Tensor:
+    """Return m_k^s = Σ_{i∈𝒱^s} m_ik/S_i, (S, K): what Assumption 4 is about.
+
+    `proportion_gap` of it is 0 where Assumption 4 holds: proportions are equal over clusters exactly when each
+    cluster has those of the whole, for Σ_s m_k^s = m_k.
+
+    Args:
+        counts: (N, K) samples per node and class.
+        clusters: members of every cluster; S_i is how many of them node i is in, at least one.
+    """
+    member = torch.zeros(len(clusters), len(counts), dtype=torch.float64)
+    for s, cluster in enumerate(clusters):
+        member[s, list(cluster)] = 1
+    return (member / member.sum(0)) @ counts.double()
+
+
+def whole_sample_gap(counts: Tensor, clusters: Sequence[Sequence[int]]) -> float:
+    """Return the proportion gap that whole samples excuse: one a member and one for the total, of m^s."""
+    sizes: list[float] = cluster_counts(counts, clusters).sum(1).tolist()
+    return max((len(cluster) + 1) / max(1.0, m) for cluster, m in zip(clusters, sizes, strict=True))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
-from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec
+from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, PartitionSpec
 from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
@@ -49,7 +49,9 @@ class Config(Spec):
     rounds: int = Field(40, ge=1, description="communication rounds T")
     d: int = Field(128, ge=2, description="dimension of the representation space")
     same_init: bool = Field(False, description="whether nodes of one architecture start from equal weights")
-    partition: str = Field("stratified", description="how samples are dealt out: " + ", ".join(PARTITIONS))
+    partition: Annotated[SerializeAsAny[PartitionSpec], _named(PARTITIONS, PartitionSpec, "partition")] = NAMES[
+        "partition"
+    ]
     data: Annotated[SerializeAsAny[DatasetSpec], _named(DATASETS, DatasetSpec, "data")] = NAMES["data"]
     graph: Annotated[SerializeAsAny[TopologySpec], _named(TOPOLOGIES, TopologySpec, "graph")] = NAMES["graph"]
     encoders: list[Annotated[SerializeAsAny[EncoderSpec], _named(ENCODERS, EncoderSpec, "encoders")]] = Field(
@@ -63,21 +65,13 @@ class Config(Spec):
     evaluation: EvaluationSpec = EvaluationSpec()
     output: OutputSpec = OutputSpec()
 
-    @model_validator(mode="after")
-    def _known_partition(self) -> "Config":
-        if self.partition not in PARTITIONS:
-            raise InputError(
-                f"partition must be a known name; got '{self.partition}'. {nearest(self.partition, PARTITIONS)}"
-            )
-        return self
-
     def to_toml(self) -> str:
         """Return the resolved configuration, every default written out."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def digest(self) -> str:
-        """Return a fingerprint of all that decides the results; where and how often to save does not."""
-        decides = self.model_dump(mode="json", exclude={"output": True, "engine": {"workers"}})
+        """Return a fingerprint of all that decides the results; where data are and how often to save does not."""
+        decides = self.model_dump(mode="json", exclude={"output": True, "engine": {"workers"}, "data": {"dir"}})
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 

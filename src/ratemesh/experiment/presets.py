@@ -14,10 +14,11 @@ _AS_PRINTED: dict[str, Any] = {
         "gauge": {"enabled": False},
         "warm_start": {"epochs": 0},
     },
-    "local": {"epochs": 5, "batch_size": 1000, "lr": 0.1, "weight_decay": 1e-5},
+    "local": {"epochs": 5, "batch_size": 1000, "lr": 0.1, "weight_decay": 1e-5, "schedule": "constant"},
 }
 
 NAMES: dict[str, Any] = {
+    "partition": {"name": "stratified"},
     "data": {"name": "digits"},
     "graph": {"name": "erdos_renyi"},
     "method": {"name": "alg1"},

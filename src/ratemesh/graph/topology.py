@@ -36,9 +36,17 @@ class Topology:
 
     def components(self) -> list[list[int]]:
         """Return the connected components, each ascending, ordered by their lowest node."""
+        return sorted(sorted(part) for part in nx.connected_components(self._graph()))
+
+    def distances(self) -> list[list[float]]:
+        """Return the edges on a shortest path from node i to node j; infinite where there is none."""
+        reach = dict(nx.all_pairs_shortest_path_length(self._graph()))
+        return [[reach[i].get(j, math.inf) for j in range(self.nodes)] for i in range(self.nodes)]
+
+    def _graph(self) -> "nx.Graph[int]":
         graph: nx.Graph[int] = nx.Graph(self.edges)
         graph.add_nodes_from(range(self.nodes))
-        return sorted(sorted(part) for part in nx.connected_components(graph))
+        return graph
 
     @property
     def is_connected(self) -> bool:

@@ -1,0 +1,63 @@
+"""How the nodes of an experiment cluster: Algorithm 2 or the optimum on what they hold, and what that means."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ratemesh.core.theory import cluster_counts, proportion_gaps, whole_sample_gap
+from ratemesh.experiment.site import Plan
+from ratemesh.graph.clusters import Cluster, hops_inside, label_cover_clusters, memberships, replicas
+from ratemesh.graph.optimal_clusters import optimal_label_cover
+from ratemesh.graph.topology import Topology
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Clusters of an experiment's nodes.
+
+    Attributes:
+        clusters: 𝒱^1, …, 𝒱^S.
+        labels: K_i of every node.
+        counts: (N, K) samples per node and class.
+    """
+
+    clusters: list[Cluster]
+    labels: list[tuple[int, ...]]
+    counts: Tensor
+    topology: Topology
+
+    @classmethod
+    def of(cls, plan: Plan, *, optimal: bool = False, at_least: int = 1) -> "Clustering":
+        """Cluster the nodes of a plan by the labels that they have samples of."""
+        labels, K = plan.labels(), plan.data.num_classes
+        if optimal:
+            clusters = optimal_label_cover(labels, plan.topology, K, at_least=at_least)
+        else:
+            clusters = label_cover_clusters(labels, K)
+        return cls(clusters, labels, plan.counts(), plan.topology)
+
+    @property
+    def memberships(self) -> list[int]:
+        """S_i of every node."""
+        return memberships(self.clusters, len(self.labels))
+
+    @property
+    def replicas(self) -> int:
+        """Virtual nodes beyond one a node."""
+        return replicas(self.clusters, len(self.labels))
+
+    @property
+    def hops(self) -> list[float]:
+        """Hops inside every cluster; infinite where members cannot reach each other."""
+        distances = self.topology.distances()
+        return [hops_inside(cluster, distances) for cluster in self.clusters]
+
+    @property
+    def proportions(self) -> Tensor:
+        """Return m_k^s/m^s − m_k/m, (S, K): all 0 is Assumption 4."""
+        return proportion_gaps(cluster_counts(self.counts, self.clusters))
+
+    @property
+    def whole_sample_gap(self) -> float:
+        """Return the part of a proportion's gap that is owed to whole samples."""
+        return whole_sample_gap(self.counts, self.clusters)

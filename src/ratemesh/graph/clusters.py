@@ -1,0 +1,111 @@
+"""Algorithm 2 of [1]: clusters of agents that together hold every label, and what such clusters cost."""
+
+from collections.abc import Collection, Sequence
+
+from ratemesh.errors import InputError
+
+Cluster = tuple[int, ...]
+
+
+def label_cover_clusters(labels: Sequence[Collection[int]], num_classes: int | None = None) -> list[Cluster]:
+    """Cluster agents so that every cluster holds every label; implements Alg. 2 of [1], ties to the lowest index.
+
+    What is true of it: every agent is in a cluster, no agent in more than two, and all clusters but the last are
+    disjoint, for agents are replicated only when none is left. What is not: a replica need not stay needed once later
+    ones are in, and an agent left over joins a cluster even if it brings no label that is missing (docs/clusters.md).
+
+    Args:
+        labels: K_i, the labels of agent i, for all agents.
+        num_classes: K, so that 𝒦 = {0, …, K−1}; one more than the largest label if not given.
+
+    Returns:
+        𝒱^1, …, 𝒱^S, members ascending.
+
+    >>> label_cover_clusters([[1, 3, 5, 6], [0, 5, 7, 8], [1, 3, 8, 9], [2, 4, 6, 7], [0, 2, 4, 9]])
+    [(0, 1, 4), (1, 2, 3)]
+    """
+    K_ = [frozenset(row) for row in labels]  # l. 1: K_[i] is 𝒦_i
+    every_label = frozenset(range(check_labels(labels, num_classes)))
+    agents = range(len(labels))
+    clusters: list[Cluster] = []
+    unclustered = set(agents)  # l. 2: 𝒱̄ ← 𝒱
+    while unclustered:  # l. 3
+        cluster: set[int] = set()  # l. 4: 𝒱^s = ∅
+        uncovered = every_label  # l. 4: 𝒰^s = 𝒦
+        while uncovered:  # l. 5
+            if unclustered:  # l. 6
+                i = _most(unclustered, K_, uncovered)  # l. 7
+                unclustered.remove(i)  # l. 7
+            else:  # l. 8
+                i = _most(agents, K_, uncovered)  # l. 9: replication is allowed
+            cluster.add(i)  # l. 10
+            uncovered -= K_[i]  # l. 10
+        clusters.append(tuple(sorted(cluster)))  # l. 11: s ← s + 1
+    return clusters  # l. 12
+
+
+def _most(agents: Collection[int], K_: Sequence[frozenset[int]], uncovered: frozenset[int]) -> int:
+    """Return argmax_i |𝒦_i ∩ 𝒰^s|, the lowest index of equals."""
+    return min(agents, key=lambda i: (-len(K_[i] & uncovered), i))
+
+
+def is_label_cover(
+    clusters: Sequence[Sequence[int]], labels: Sequence[Collection[int]], num_classes: int | None = None
+) -> bool:
+    """Whether every cluster holds every label, every agent is in a cluster, and in none twice."""
+    every_label = set(range(check_labels(labels, num_classes)))
+    members = [i for cluster in clusters for i in cluster]
+    return (
+        set(members) == set(range(len(labels)))
+        and all(len(set(cluster)) == len(cluster) for cluster in clusters)
+        and all(set().union(*(labels[i] for i in cluster)) >= every_label for cluster in clusters)
+    )
+
+
+def check_labels(labels: Sequence[Collection[int]], num_classes: int | None = None) -> int:
+    """Return K, or say which agent holds nothing, which label is none, or which label nobody holds."""
+    if not labels:
+        raise InputError("labels must have a row an agent; got none. Give at least one agent its labels.")
+    for i, row in enumerate(labels):
+        if not row:
+            raise InputError(f"labels must give every agent a label; agent {i} holds none. Give it data.")
+    K = max(max(row) for row in labels) + 1 if num_classes is None else num_classes
+    for i, row in enumerate(labels):
+        wrong = [k for k in row if not 0 <= k < K]
+        if wrong:
+            raise InputError(f"labels must be in 0..{K - 1}; agent {i} has {wrong[0]}. Number classes from 0.")
+    held = set().union(*labels)
+    missing = [k for k in range(K) if k not in held]
+    if missing:
+        raise InputError(
+            f"labels must be held by at least one agent each; nobody holds {', '.join(map(str, missing))} of "
+            f"0..{K - 1}. Give an agent samples of it, or drop the class."
+        )
+    return K
+
+
+def memberships(clusters: Sequence[Sequence[int]], agents: int) -> list[int]:
+    """Return S_i, the number of clusters that agent i is in."""
+    return [sum(i in cluster for cluster in clusters) for i in range(agents)]
+
+
+def replicas(clusters: Sequence[Sequence[int]], agents: int) -> int:
+    """Return Σ_i (S_i − 1), the virtual nodes beyond one an agent."""
+    return sum(memberships(clusters, agents)) - agents
+
+
+def hops_inside(cluster: Sequence[int], distances: Sequence[Sequence[float]]) -> float:
+    """Return the sum of distances over pairs of members.
+
+    A member's new statistics go to every other member of its cluster (Alg. 3, l. 16), each message relayed edge by
+    edge: in a round the cluster's messages cross twice this many edges.
+    """
+    return sum(distances[i][j] for n, i in enumerate(cluster) for j in cluster[n + 1 :])
+
+
+def cover_cost(
+    clusters: Sequence[Sequence[int]], distances: Sequence[Sequence[float]], at_least: int = 1
+) -> tuple[int, int, float, int]:
+    """Return what one cover is better by, in this order: clusters short of `at_least`, replicas, hops, clusters."""
+    hops = sum(hops_inside(cluster, distances) for cluster in clusters)
+    return max(0, at_least - len(clusters)), replicas(clusters, len(distances)), hops, -len(clusters)
