@@ -136,8 +136,11 @@ def test_gauge_brings_nodes_together_that_training_alone_leaves_apart() -> None:
 
 
 def test_warm_start_passes_samples_and_changes_the_start() -> None:
-    cold = Alg1(name="alg1").program(nodes(LINE)[0])
-    warm = Alg1(name="alg1", warm_start={"epochs": 20, "batch_size": 8}).program(nodes(LINE)[0])
+    cold, warm = (
+        Alg1(name="alg1", warm_start={"epochs": epochs, "batch_size": 8}).program(nodes(LINE)[0]) for epochs in (0, 20)
+    )
+    for program in (cold, warm):
+        next(program.round(1))  # up to the first exchange
     assert cold.sample_passes == 0
     assert warm.sample_passes == 20 * 20
     rates = [float((p.stats.V[0] * p.stats.V[1]).sum()) for p in (cold, warm)]

@@ -76,7 +76,8 @@ def test_one_triangle_row_by_row():
 
 def test_a_message_is_about_half_of_the_matrices():
     """d = 128: 50.4 % of K·d² numbers, and the means are 1.6 % on top (algorithms.md, §8 and §4)."""
-    payload = pack(StatsMessage(ClassStats.zero(10, 128)), means=True, frame=True)
+    stats = ClassStats.of(torch.eye(128)[:10], torch.arange(10), 10)
+    payload = pack(StatsMessage(stats), means=True, frame=True)
     full = 10 * 128**2
     assert payload["V"].numel() / full == pytest.approx(0.504, abs=5e-4)
     assert payload["mu"].numel() / payload["V"].numel() == pytest.approx(0.016, abs=5e-4)
@@ -138,13 +139,14 @@ def test_what_is_not_finite_is_refused(payload, name, value):
     [
         {"V": torch.zeros(K, 6)},
         {"m": torch.tensor([4.0, 0.0])},
-        {"m": torch.tensor([-4.0, 3.0]), "V": torch.tensor([[0.0] * 6, [1, 0, 0, 0, 0, 0]])},
+        {"m": torch.tensor([-4.0, 3.0]), "V": torch.tensor([[1.0, 0, 0, 0, 0, 0]]), "mu": torch.zeros(1, D)},
     ],
     ids=["no trace", "trace without samples", "negative count"],
 )
 def test_traces_must_go_with_counts(payload, change):
     with pytest.raises(
-        RatemeshError, match=r"node 7 was refused: (V must have trace 1 for every class|counts must not)"
+        RatemeshError,
+        match=r"node 7 was refused: (V must have trace 1 for every class|counts must not|'V' must have shape \(1, 6\))",
     ):
         unpack(payload | change, 7, K, D)
 
@@ -169,3 +171,14 @@ def test_a_matrix_that_is_no_second_moment_is_refused(payload):
 def test_impossible_means_and_hops_are_refused(payload, change):
     with pytest.raises(RatemeshError, match="node 7"):
         unpack(payload | change, 7, K, D)
+
+
+def test_only_classes_with_samples_travel(message_of):
+    """Remark 4: O(|K_i|·d²) numbers, not O(K·d²)."""
+    message = message_of((4, 0, 3), D)
+    payload = pack(message, means=True, frame=True)
+    assert payload["V"].shape == (2, 6)
+    assert payload["mu"].shape == (2, D)
+    back = unpack(payload, 0, 3, D).stats
+    for name in ("V", "mu", "m"):
+        assert torch.equal(getattr(back, name), getattr(message.stats, name))

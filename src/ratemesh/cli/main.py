@@ -2,6 +2,8 @@
 
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +11,12 @@ import typer
 
 import ratemesh
 from ratemesh.cli import screen
+from ratemesh.cli.clusters import clusters
 from ratemesh.cli.compare import compare
+from ratemesh.cli.data import DataDir, at_data_dir
+from ratemesh.cli.data import app as data_app
 from ratemesh.cli.report import report
+from ratemesh.cli.reproduce import reproduce
 from ratemesh.cli.theory import theory
 from ratemesh.cli.watch import watch
 from ratemesh.errors import InputError, RatemeshError
@@ -26,6 +32,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Live = Callable[[Path, int, Progress], Progress]
+"""Given a run's folder, its rounds and its progress, returns what is called every round instead."""
+
+WithTensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Also write TensorBoard scalars and figures (extra 'tensorboard').")
+]
+FiguresEvery = Annotated[
+    int | None,
+    typer.Option(
+        "--figures-every",
+        min=0,
+        help="Rounds between TensorBoard figures; 0: none. Default: after rounds 1, 2, 5, 10, 20, 50, … and the last.",
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty. Default: next free runs/run-NNN.")]
 
 
@@ -75,9 +95,9 @@ def run(
         int | None, typer.Option("--workers", min=0, help="Processes that share the nodes; 0: one per core.")
     ] = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Seeds to run; reports mean ± 95 % t-interval.")] = 1,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write TensorBoard events (extra 'tensorboard').")
-    ] = False,
+    tensorboard: WithTensorBoard = False,
+    figures_every: FiguresEvery = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Run an experiment and leave records, checkpoints and metrics in a folder.
 
@@ -88,16 +108,15 @@ def run(
     from ratemesh.experiment.experiment import run as run_experiment
     from ratemesh.experiment.trials import run_trials
 
-    overrides = [*(set_ or []), *([] if workers is None else [f"engine.workers={workers}"])]
+    overrides = [*at_data_dir(data_dir), *(set_ or []), *([] if workers is None else [f"engine.workers={workers}"])]
     settings = load_config(config, overrides)
     folder = out or next_free()
-    with screen.Board() as board:
+    with screen.Board() as board, _live(tensorboard, figures_every) as live:
         if trials > 1:
-            tracked = board.track if not tensorboard else lambda name, n: _live(folder / name, board.track(name, n))
-            result = run_trials(settings, folder, trials, tracked)
+            result = run_trials(settings, folder, trials, lambda name, n: live(folder / name, n, board.track(name, n)))
         else:
-            track = board.track(config.stem, settings.rounds)
-            single = run_experiment(settings, folder, progress=_live(folder, track) if tensorboard else track)
+            track = live(folder, settings.rounds, board.track(config.stem, settings.rounds))
+            single = run_experiment(settings, folder, progress=track)
     if trials > 1:
         screen.intervals(result)
     else:
@@ -106,7 +125,11 @@ def run(
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(help="Folder of a run or of trials that were interrupted.")]) -> None:
+def resume(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run or of trials that were interrupted.")],
+    tensorboard: WithTensorBoard = False,
+    figures_every: FiguresEvery = None,
+) -> None:
     """Go on with an interrupted run; the records come out as if it had never stopped.
 
     Example: `ratemesh resume runs/mine`
@@ -116,33 +139,46 @@ def resume(folder: Annotated[Path, typer.Argument(help="Folder of a run or of tr
     from ratemesh.experiment.trials import is_trials, resume_trials
 
     opened = RunFolder.existing(folder)
-    with screen.Board() as board:
+    with screen.Board() as board, _live(tensorboard, figures_every) as live:
         if is_trials(folder):
-            screen.intervals(resume_trials(folder, board.track))
+            result = resume_trials(folder, lambda name, n: live(folder / name, n, board.track(name, n)))
+            screen.intervals(result)
         else:
             if opened.metrics.exists():
                 screen.say("This run is complete; nothing was changed.")
-            track = board.track(folder.name, opened.load_config().rounds)
+            rounds = opened.load_config().rounds
+            track = live(folder, rounds, board.track(folder.name, rounds))
             metrics = resume_experiment(folder, progress=track).metrics
             screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
     screen.say(f"Results: {folder}")
 
 
-def _live(folder: Path, track: Progress) -> Progress:
-    from ratemesh.report.live import tensorboard
+@contextmanager
+def _live(wanted: bool, every: int | None) -> Iterator[Live]:
+    """Yield what adds TensorBoard to the progress of a run, if it is wanted."""
+    if not wanted:
+        if every is not None:
+            raise InputError("--figures-every must come with --tensorboard; it is for the figures there.")
+        yield lambda folder, rounds, track: track  # noqa: ARG005
+        return
+    from ratemesh.report.live import TensorBoard
 
-    return tensorboard(folder, track)
+    with TensorBoard(every) as board:
+        yield board.track
 
 
 app.command()(watch)
 app.command()(compare)
 app.command()(report)
 app.command()(theory)
+app.command()(reproduce)
+app.command()(clusters)
+app.add_typer(data_app)
 
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, encoders, datasets, topologies, engines or presets.")],
+    what: Annotated[str, typer.Argument(help="methods, encoders, datasets, partitions, topologies, engines, presets.")],
 ) -> None:
     """Show what a configuration can name, with every setting and its default.
 

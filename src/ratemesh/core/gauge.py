@@ -33,12 +33,13 @@ def align(
     iterations: int = 100,
     tol: float = 1e-4,
     from_identity_only: bool = False,
+    away: Tensor | None = None,
 ) -> Tensor:
     """Return the orthogonal Q (d, d) that best matches Q V_k Qᵀ to the target's V_k (and means).
 
     The objective is convex in Q, so maximising its linearisation, Q ← polar(Σ_k M_k Q V_k +
-    (β/2) Σ_k μ_{M,k} μ_kᵀ), never lowers it. Two starts, the identity and a rank-by-rank match of
-    the classes' principal axes, and the better result is kept: Q is never worse than no turn at all.
+    (β/2) Σ_k μ_{M,k} μ_kᵀ), never lowers it. Starts are the identity and a rank-by-rank match
+    of the classes' principal axes, with `away` one more; the best result is kept: Q is never worse than no turn at all.
 
     Args:
         stats: statistics to be turned.
@@ -47,6 +48,8 @@ def align(
         iterations: at most this many steps from each start.
         tol: stop when a step gains less than this part of the objective.
         from_identity_only: skip the second start (later rounds, when the frames nearly agree).
+        away: (d, d) B ⪰ 0, a weighted sum of second moments that all of this node's classes should keep clear of:
+            those of classes that it does not hold. Then Σ_k ⟨Q V_k Qᵀ, M_k − B⟩ is maximised over all classes held.
 
     Returns:
         Q with QᵀQ = I. Apply it as Z @ Q.T, stats.rotated(Q) or encoder.turn(Q).
@@ -59,9 +62,17 @@ def align(
         raise InputError(f"means must not be negative; got {means}. 0 leaves class means out.")
     shared = (stats.held & target.held).to(stats.V.dtype)
     V, M = stats.V * shared[:, None, None], target.V
+    if away is not None:
+        # ⟨Q V Qᵀ, cI⟩ = c·tr V whatever Q is, so with c the largest eigenvalue of B the targets M_k − B + cI have the
+        # same maximiser and are positive semi-definite: the objective is convex again and the climb monotone.
+        eye = torch.eye(stats.d, dtype=V.dtype, device=V.device)
+        V, M = stats.V, M * shared[:, None, None] - away + torch.linalg.eigvalsh(away)[-1] * eye
     pull = (means / 2) * torch.einsum("k,ka,kb->ab", shared, target.mu, stats.mu)
     eye = torch.eye(stats.d, dtype=V.dtype, device=V.device)
-    starts = [eye] if from_identity_only else [eye, _match_axes(stats, target, means)]
+    starts = [eye]
+    if not from_identity_only:
+        matched = _match_axes(stats, target, means)
+        starts += [polar(matched)] if away is None else [polar(matched), polar(matched + _match_free(stats, target))]
     best = [_climb(Q, V, M, pull, iterations, tol) for Q in starts]
     return max(best, key=lambda pair: float(pair[1]))[0]
 
@@ -86,7 +97,7 @@ def _climb(Q: Tensor, V: Tensor, M: Tensor, pull: Tensor, iterations: int, tol: 
 
 
 def _match_axes(stats: ClassStats, target: ClassStats, means: float) -> Tensor:
-    """Return polar(Σ_k U_{M,k} U_kᵀ), principal axes scaled by root eigenvalue, matched by rank.
+    """Return Σ_k U_{M,k} U_kᵀ, principal axes scaled by root eigenvalue, matched by rank.
 
     An axis has no sign of its own; each is pointed to the side of its class's mean, or else the climb
     would start in the valley of a reflection that V cannot see and the means can.
@@ -95,4 +106,14 @@ def _match_axes(stats: ClassStats, target: ClassStats, means: float) -> Tensor:
     side = torch.einsum("skia,ski->ska", axes, means * torch.stack([stats.mu, target.mu]))
     signs = torch.where(side < 0, -torch.ones_like(side), torch.ones_like(side))
     scaled = axes * (signs * values.clamp(min=0).sqrt())[..., None, :]
-    return polar((scaled[1] @ scaled[0].mT).sum(0))
+    matched: Tensor = (scaled[1] @ scaled[0].mT).sum(0)
+    return matched
+
+
+def _match_free(stats: ClassStats, target: ClassStats) -> Tensor:
+    """Return F Pᵀ, the principal axes of all classes the target lacks matched with the directions it uses least."""
+    private = (stats.held & ~target.held).to(stats.V.dtype)
+    values, axes = torch.linalg.eigh(torch.einsum("k,kab->ab", private, stats.V))
+    _, free = torch.linalg.eigh(target.V.sum(0))  # ascending: the least used direction first
+    matched: Tensor = free @ (axes * values.clamp(min=0).sqrt()).flip(-1).mT
+    return matched

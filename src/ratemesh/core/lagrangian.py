@@ -97,7 +97,7 @@ def evaluate(
 
     Chooses the branch: d×d statistics per class, or Gram matrices where every class has fewer than d rows.
     """
-    uses_running = running is not None and running.beta < 1
+    uses_running = running is not None and (running.beta < 1 or running.fixed)
     groups = group_by_class(y, num_classes, whole=not uses_running)
     if not uses_running and groups.rows < Z.shape[1]:
         return _gram_branch(Z, y, groups, coupling, eps2, scale)

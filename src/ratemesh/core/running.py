@@ -28,9 +28,10 @@ class RunningStats:
         stats: where V̂ starts (the shard's last full statistics) and the shard's true counts.
         beta: β, weight of a new batch; 1 is the paper's in-batch loss with the batch's proportions.
         refresh: recompute H every this many batches.
+        fixed: some of `stats` are other nodes' and stay: V̂ and the counts are used even where β = 1 (Algorithm 3).
     """
 
-    def __init__(self, stats: ClassStats, beta: float = 0.1, refresh: int = 1) -> None:
+    def __init__(self, stats: ClassStats, beta: float = 0.1, refresh: int = 1, *, fixed: bool = False) -> None:
         if not 0 <= beta <= 1:
             raise InputError(f"beta must lie in 0..1; got {beta}. 0.05 to 0.2 works, 1 is the paper's loss.")
         if refresh < 1:
@@ -39,6 +40,7 @@ class RunningStats:
         self.m = stats.m
         self.beta = beta
         self.refresh = refresh
+        self.fixed = fixed
         self._batches = 0
         self._last: Evaluation | None = None
 

@@ -67,10 +67,14 @@ class NearestSubspace:
         part = variance.cumsum(-1) / variance.sum(-1, keepdim=True).clamp(min=1e-30)
         return torch.minimum((part < self.energy - 1e-7).sum(-1) + 1, most)
 
-    def residuals(self, Z: Tensor) -> Tensor:
+    def residuals(self, Z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return squared residuals (m, K) of features (m, d), or (N, m, d) fused over N encoders.
 
         A class without samples has infinite residual.
+
+        Args:
+            weights: (N, 1, K) or (N, m, K), how much an encoder's word counts for a class, for energy fusion: residuals
+                are then averaged with these weights. Label-aware fusion is 1 where a node holds the class, else 0.
         """
         if self._stats is None or self._directions is None:
             raise InputError("NearestSubspace must be fitted before use. Call fit or fit_stats first.")
@@ -87,15 +91,31 @@ class NearestSubspace:
         distance2 = (Z.square().sum(-1, keepdim=True) - 2 * Z @ stats.mu.mT + stats.mu.square().sum(-1)) - (
             inside - centre
         ).square().sum(-1)
-        out = distance2.sum(0) if distance2.ndim == 3 else distance2
+        if distance2.ndim == 3:
+            out = distance2.sum(0) if weights is None else _weighted_mean(distance2, weights)
+        else:
+            out = distance2
         return out.masked_fill(~stats.held, torch.inf)
 
-    def predict(self, Z: Tensor) -> Tensor:
+    def predict(self, Z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return labels (m,) of features (m, d) or (N, m, d)."""
-        return self.residuals(Z).argmin(-1)
+        return self.residuals(Z, weights).argmin(-1)
 
-    def score(self, Z: Tensor, y: Tensor) -> float:
+    def score(self, Z: Tensor, y: Tensor, weights: Tensor | None = None) -> float:
         """Return the part of samples classified as `y` says."""
         if y.shape != Z.shape[-2:-1]:
             raise InputError(f"y must have one label per sample, shape {tuple(Z.shape[-2:-1])}; got {tuple(y.shape)}.")
-        return float((self.predict(Z) == y).double().mean())
+        return float((self.predict(Z, weights) == y).double().mean())
+
+
+def _weighted_mean(distance2: Tensor, weights: Tensor) -> Tensor:
+    """Return Σ_i w_i r_i / Σ_i w_i over encoders, (m, K); infinite where nobody has a say."""
+    N, m, K = distance2.shape
+    if weights.ndim != 3 or weights.shape[0] != N or weights.shape[1] not in (1, m) or weights.shape[2] != K:
+        raise InputError(
+            f"weights must have shape ({N}, 1, {K}) or ({N}, {m}, {K}); got {tuple(weights.shape)}. Use one a node and "
+            "class."
+        )
+    total = weights.to(distance2.dtype).sum(0)
+    mean = (distance2 * weights).sum(0) / total.clamp(min=torch.finfo(distance2.dtype).tiny)
+    return mean.masked_fill(total <= 0, torch.inf)

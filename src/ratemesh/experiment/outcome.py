@@ -1,6 +1,6 @@
 """What a run came to: features gathered from the nodes, judged, and written down."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,11 +115,15 @@ def _network(plan: Plan, stats: Sequence[ClassStats]) -> dict[str, Any]:
         {"index": i, "encoder": encoders[i % len(encoders)].name, "samples": len(part), "cluster": None}
         for i, part in enumerate(plan.parts)
     ]
-    edges = [
+    return {"schema": SCHEMA, "nodes": nodes, "edges": edge_distances(stats, plan.topology.edges)}
+
+
+def edge_distances(stats: Sequence[ClassStats], edges: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Return every edge with the disagreement of its two ends, as seen from either on average."""
+    return [
         {
             "ends": [i, j],
             "disagreement": (relative_distance(stats[i], stats[j]) + relative_distance(stats[j], stats[i])) / 2,
         }
-        for i, j in plan.topology.edges
+        for i, j in edges
     ]
-    return {"schema": SCHEMA, "nodes": nodes, "edges": edges}

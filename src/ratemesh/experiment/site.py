@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.theory import proportion_gap, theorem1_gaps
-from ratemesh.data import Dataset, partition
+from ratemesh.core.theory import theorem1_gaps
+from ratemesh.data import Dataset, class_counts
 from ratemesh.engines.protocol import SiteFactory
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
@@ -19,9 +19,6 @@ from ratemesh.graph import Topology
 from ratemesh.methods.local import encode
 from ratemesh.methods.protocol import Node, Payload, Round
 from ratemesh.seeds import generator
-
-PROPORTION_TOLERANCE = 0.05
-"""Largest |m_ik/m_i − m_k/m| that still counts as Assumption 1: whole samples never divide exactly."""
 
 
 class Plan:
@@ -32,12 +29,15 @@ class Plan:
         self.data: Dataset = config.data.load(config.seed)
         self.topology: Topology = config.graph.build(config.seed)
         draw = generator(config.seed, "partition")
-        self.parts = partition(config.partition, self.data.y_train, self.topology.nodes, draw)
+        self.parts = config.partition.split(self.data.y_train, self.topology.nodes, self.data.num_classes, draw)
 
     def counts(self) -> Tensor:
         """Return samples per node and class, (N, K)."""
-        K = self.data.num_classes
-        return torch.stack([torch.bincount(self.data.y_train[part], minlength=K) for part in self.parts])
+        return class_counts(self.data.y_train, self.parts, self.data.num_classes)
+
+    def labels(self) -> list[tuple[int, ...]]:
+        """Return K_i, the labels that node i has samples of."""
+        return [tuple(row.nonzero().flatten().tolist()) for row in self.counts()]
 
     def check(self) -> None:
         """Refuse what cannot work; warn of what the theory does not cover."""
@@ -45,18 +45,16 @@ class Plan:
         total = counts.sum(0)
         if bool((total == 0).any()):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
-        gap = proportion_gap(counts)
-        if gap > PROPORTION_TOLERANCE:
-            _warn(
-                f"Assumption 1 does not hold: class proportions differ between nodes by up to {gap:.3f}. "
-                "Use partition = 'stratified', or balance the data."
-            )
+        for gap_in_words in self.config.method.check(self.topology, counts):
+            _warn(gap_in_words)
         K, d = self.data.num_classes, self.config.d
         ranks = torch.full((K,), max(1, d // K)) if self.data.ranks is None else self.data.ranks
         for gap_in_words in theorem1_gaps(d, ranks, total / total.sum(), self.config.method.eps2):
             _warn(gap_in_words)
+        shape = tuple(self.data.X_train.shape[1:])
+        self.config.local.check(shape)
         for spec in self.config.encoders:  # a network that does not fit the samples is found out now
-            spec.network(tuple(self.data.X_train.shape[1:]), d)
+            spec.network(shape, d)
 
     def node(self, index: int) -> Node:
         """Return what node `index` is given."""
@@ -72,8 +70,10 @@ class Plan:
             num_classes=data.num_classes,
             share=len(part) / len(data.y_train),
             encoder=config.encoders[which].build(shape, config.d, config.seed, *names),
-            local=config.local,
+            local=config.local.over(config.rounds),
             seed=config.seed,
+            labels=tuple(self.labels()),
+            kinds=tuple(f"{config.encoders[i % len(config.encoders)]}" for i in range(self.topology.nodes)),
         )
 
 

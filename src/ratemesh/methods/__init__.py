@@ -1,8 +1,10 @@
 """The algorithms: one file each, reading like the paper's pseudo-code."""
 
 from ratemesh.methods.alg1 import Alg1
+from ratemesh.methods.alg3 import Alg3
+from ratemesh.methods.dsgd import DSgd
 from ratemesh.methods.protocol import MethodSpec
 
-METHODS: dict[str, type[MethodSpec]] = {"alg1": Alg1}
+METHODS: dict[str, type[MethodSpec]] = {"alg1": Alg1, "alg3": Alg3, "dsgd": DSgd}
 
 __all__ = ["METHODS", "MethodSpec"]

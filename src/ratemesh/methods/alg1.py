@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
-from ratemesh.core.lagrangian import Coupling, lagrangian
+from ratemesh.core.lagrangian import ConsensusTerms, Coupling, lagrangian
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.graph import Topology
@@ -39,6 +39,11 @@ class Alg1(MethodSpec):
         """Return node i's part."""
         return Alg1Program(self, node)
 
+    @property
+    def epochs_before(self) -> int:
+        """Local epochs of the warm start."""
+        return self.warm_start.epochs
+
     def bytes_sent(self, node: Node) -> int:
         """Return |N_i|·K·d(d+1)/2 floats and K counts (Remark 2, one triangle), and what the gauge adds."""
         K, d = node.num_classes, node.encoder.gauge.shape[0]
@@ -62,7 +67,6 @@ class Alg1Program:
         self.encoder = node.encoder
         self.trainer = LocalTrainer(node.encoder, node.local, node.seed, node.index, "alg1")
         self.gauge = Gauge(spec.gauge, root=node.index == 0)
-        self.trainer.sample_passes += warm_start(spec.warm_start, node)
         self.stats = self._shard_stats(0)  # V^(0), l. 3
         self.Y = torch.zeros_like(self.stats.V)  # Y^(0) = 0, l. 2
 
@@ -80,6 +84,8 @@ class Alg1Program:
         """Play round t of Algorithm 1."""
         spec, node = self.spec, self.node
         strength = spec.coupling.at(t)
+        if t == 1 and spec.warm_start.epochs:
+            self._warm_up()  # ours
         inbox = yield self._exchange()  # l. 3 / 15: transmit V_i^(t-1) to all neighbours
         peers = {j: unpack(payload, j, node.num_classes, self.stats.d) for j, payload in inbox.items()}
         V_nbr = [peer.stats for peer in peers.values()]
@@ -90,6 +96,11 @@ class Alg1Program:
         self.stats = self._shard_stats(t)  # l. 14–15
         self.stats = self.gauge.turn(self.encoder, self.stats, list(peers.values()))  # ours
         return self._log(V_nbr, coupling, strength)
+
+    def _warm_up(self) -> None:
+        """Train with cross-entropy before anything is sent."""
+        self.trainer.sample_passes += warm_start(self.spec.warm_start, self.node)
+        self.stats = self._shard_stats(0)
 
     def _shard_stats(self, t: int) -> ClassStats:
         node = self.node
@@ -113,7 +124,7 @@ class Alg1Program:
 
     def _log(self, V_nbr: Sequence[ClassStats], coupling: Coupling, strength: float) -> RoundLog:
         """Say what this node knows: the terms of (lagran1_2) on its whole shard, and how far its neighbours are."""
-        terms, _ = lagrangian(self.stats, coupling, self.spec.eps2, self._scale)
+        terms = self._terms(coupling)
         distances = [relative_distance(self.stats, other) for other in V_nbr]
         return {
             "expand": float(terms.expand),
@@ -126,6 +137,10 @@ class Alg1Program:
             "overlap": overlap(self.stats),
             "coupling": strength,
         }
+
+    def _terms(self, coupling: Coupling) -> ConsensusTerms:
+        """Return the terms of (lagran1_2) at the whole shard's statistics."""
+        return lagrangian(self.stats, coupling, self.spec.eps2, self._scale)[0]
 
     def state(self) -> dict[str, Tensor]:
         """Return encoder, optimiser, duals, statistics and frame."""

@@ -1,4 +1,4 @@
-"""Class statistics as a message: one triangle of V, the counts, and what the gauge needs."""
+"""Class statistics as a message: of every class held one triangle of V, the counts, and what the gauge needs."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,11 +34,16 @@ def _triangle(d: int) -> Tensor:
 
 
 def pack(message: StatsMessage, *, means: bool, frame: bool) -> Payload:
-    """Return the payload: V's upper triangles (lossless), counts, and means and hops if asked for."""
+    """Return the payload: V's upper triangles (lossless), counts, and means and hops if asked for.
+
+    V and the means travel for classes with samples only, |K_i|·d(d+1)/2 numbers (Remark 4); the counts of all K
+    classes say which.
+    """
     stats = message.stats
-    payload = {"V": stats.V.flatten(1).index_select(1, _triangle(stats.d).to(stats.V.device)), "m": stats.m}
+    V = stats.V[stats.held].flatten(1)
+    payload = {"V": V.index_select(1, _triangle(stats.d).to(V.device)), "m": stats.m}
     if means:
-        payload["mu"] = stats.mu
+        payload["mu"] = stats.mu[stats.held]
     if frame:
         payload["hops"] = torch.tensor(message.hops, dtype=torch.int32)
     return payload
@@ -48,8 +53,7 @@ def unpack(payload: Payload, sender: int, num_classes: int, d: int) -> StatsMess
     """Read and check a payload; a bad one is refused with the sender named."""
     fault = _fault(payload, num_classes, d)
     if not fault:
-        V = _symmetric(payload["V"], d)
-        stats = ClassStats(V, payload.get("mu", V.new_zeros(num_classes, d)), payload["m"])
+        stats = _stats(payload, num_classes, d)
         fault = _impossible(stats)
     if fault:
         raise RatemeshError(f"the message of node {sender} was refused: {fault}.")
@@ -58,14 +62,17 @@ def unpack(payload: Payload, sender: int, num_classes: int, d: int) -> StatsMess
 
 def _fault(payload: Payload, num_classes: int, d: int) -> str:
     """Say what is wrong with names, types, shapes or values of the tensors; empty when nothing is."""
-    shapes = {"V": (num_classes, d * (d + 1) // 2), "m": (num_classes,), "mu": (num_classes, d), "hops": ()}
-    if names := sorted({"V", "m"} - payload.keys()) or sorted(payload.keys() - shapes.keys()):
+    if names := sorted({"V", "m"} - payload.keys()) or sorted(payload.keys() - {"V", "m", "mu", "hops"}):
         return f"it must hold V and m, perhaps mu and hops; lacking or unknown: {', '.join(names)}"
-    for name, tensor in payload.items():
+    held = int((payload["m"] > 0).sum())
+    shapes = {"m": (num_classes,), "V": (held, d * (d + 1) // 2), "mu": (held, d), "hops": ()}
+    for name, tensor in sorted(payload.items(), key=lambda item: list(shapes).index(item[0])):  # m first: it says who
         if tensor.shape != shapes[name] or tensor.is_floating_point() == (name == "hops"):
             return f"'{name}' must have shape {shapes[name]}; got {tuple(tensor.shape)} of {tensor.dtype}"
         if not bool(torch.isfinite(tensor).all()):
             return f"'{name}' is not finite"
+    if bool((payload["m"] < 0).any()):
+        return f"counts must not be negative; got {payload['m'].tolist()}"
     if "hops" in payload and int(payload["hops"]) < NO_FRAME:
         return f"'hops' must be {NO_FRAME} or more; got {int(payload['hops'])}"
     return ""
@@ -74,8 +81,6 @@ def _fault(payload: Payload, num_classes: int, d: int) -> str:
 def _impossible(stats: ClassStats) -> str:
     """Say why these numbers cannot be statistics of unit vectors; empty when they can."""
     trace = stats.V.diagonal(dim1=1, dim2=2).sum(1)
-    if bool((stats.m < 0).any()):
-        return f"counts must not be negative; got {stats.m.tolist()}"
     if bool(((trace - stats.held.to(trace.dtype)).abs() > TOLERANCE).any()):
         return f"V must have trace 1 for every class with samples and 0 for the others; got {trace.tolist()}"
     # V + tolerance·I has a Cholesky factor exactly when no eigenvalue lies below −tolerance.
@@ -84,6 +89,17 @@ def _impossible(stats: ClassStats) -> str:
     if bool((stats.mu.square().sum(1) > trace + TOLERANCE).any()):
         return "class means must not be longer than the samples they are means of"
     return ""
+
+
+def _stats(payload: Payload, num_classes: int, d: int) -> ClassStats:
+    """Put what came of the classes held where it belongs among all K classes."""
+    m = payload["m"]
+    V = m.new_zeros(num_classes, d, d)
+    mu = m.new_zeros(num_classes, d)
+    V[m > 0] = _symmetric(payload["V"], d)
+    if "mu" in payload:
+        mu[m > 0] = payload["mu"]
+    return ClassStats(V, mu, m)
 
 
 def _symmetric(packed: Tensor, d: int) -> Tensor:

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
+from ratemesh.core.theory import proportion_gap
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
 from ratemesh.methods.local import LocalSpec
@@ -27,6 +28,9 @@ Inbox = Mapping[int, Payload]
 
 RoundLog = Mapping[str, float]
 """What a node says of its round."""
+
+PROPORTION_TOLERANCE = 0.05
+"""Largest |m_ik/m_i − m_k/m| that still counts as Assumption 1 or 4: whole samples never divide exactly."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Node:
         encoder: the node's own network.
         local: settings of local training.
         seed: root seed; draw with `seeds.generator(seed, index, ...)`.
+        labels: which classes every node of the run holds, known to all as Algorithm 2 asks; empty where nobody asks.
+        kinds: the architecture of every node of the run; empty where all are alike.
     """
 
     index: int
@@ -65,6 +71,8 @@ class Node:
     encoder: Encoder
     local: LocalSpec
     seed: int
+    labels: tuple[tuple[int, ...], ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 class Program(Protocol):
@@ -96,6 +104,25 @@ class MethodSpec(NamedSpec):
     @abstractmethod
     def program(self, node: Node) -> Program:
         """Return the node's program, initialised without communication."""
+
+    @property
+    def epochs_before(self) -> int:
+        """Local epochs before the first exchange, which count in a comparison of budgets."""
+        return 0
+
+    def check(self, topology: Topology, counts: Tensor) -> list[str]:  # noqa: ARG002 - methods with clusters ask
+        """Refuse what the method cannot work on; return where the theory's assumptions do not hold, in words.
+
+        Args:
+            counts: (N, K) samples per node and class.
+        """
+        gap = proportion_gap(counts)
+        if gap <= PROPORTION_TOLERANCE:
+            return []
+        return [
+            f"Assumption 1 does not hold: class proportions differ between nodes by up to {gap:.3f}. "
+            "Use partition = 'stratified', or balance the data; method 'alg3' is for nodes with different labels."
+        ]
 
     @abstractmethod
     def bytes_sent(self, node: Node) -> int:

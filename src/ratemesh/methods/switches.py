@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor, nn
 
 from ratemesh.core.gauge import align
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
+from ratemesh.methods.classifier import Classifier
 from ratemesh.methods.local import LocalTrainer
 from ratemesh.methods.messages import NO_FRAME, StatsMessage
 from ratemesh.methods.protocol import Node
@@ -96,7 +96,7 @@ class Gauge:
 
 
 class WarmStartSpec(Spec):
-    """Cross-entropy before the first round, with a head that never leaves the node and is discarded."""
+    """Cross-entropy at the start of the first round, with a head that never leaves the node and is discarded."""
 
     epochs: int = Field(0, ge=0, description="epochs of cross-entropy; 0 is off")
     batch_size: int = Field(128, ge=2, description="rows of a mini-batch")
@@ -110,17 +110,8 @@ def warm_start(spec: WarmStartSpec, node: Node) -> int:
     """Train the encoder with cross-entropy on local data; return the samples passed."""
     if not spec.epochs:
         return 0
-    d = node.encoder.gauge.shape[0]
-    head = nn.Linear(d, node.num_classes)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
+    classifier = Classifier(node.encoder, node.num_classes)
     local = node.local.model_copy(update={"epochs": spec.epochs, "batch_size": spec.batch_size})
-    trainer = LocalTrainer(nn.ModuleList([node.encoder, head]), local, node.seed, node.index, "warm start")
-    # Features of unit length need a temperature before a softmax can be sure of anything.
-    temperature = d**0.5
-
-    def objective(X: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(temperature * head(node.encoder(X)), y)
-
-    trainer.train(node.X, node.y, objective, 0)
+    trainer = LocalTrainer(classifier, local, node.seed, node.index, "warm start")
+    trainer.train(node.X, node.y, classifier.loss, 0)
     return trainer.sample_passes

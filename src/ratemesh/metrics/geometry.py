@@ -12,9 +12,11 @@ from ratemesh.core.stats import ClassStats
 def disagreement(stats: Sequence[ClassStats], edges: Sequence[tuple[int, int]]) -> float:
     """Return the mean over directed edges of ‖V_i − V_j‖ / ‖V_i‖, Frobenius over all shared classes.
 
-    0 at consensus, √2 for unrelated subspaces. On a graph without edges all pairs are compared; NaN for one node.
+    0 at consensus, √2 for unrelated subspaces. On a graph without edges all pairs are compared. Nodes that share no
+    class cannot disagree and are left out; NaN where no two nodes are left.
     """
-    directed = [pair for i, j in node_pairs(len(stats), edges) for pair in ((i, j), (j, i))]
+    pairs = [(i, j) for i, j in node_pairs(len(stats), edges) if bool((stats[i].held & stats[j].held).any())]
+    directed = [pair for i, j in pairs for pair in ((i, j), (j, i))]
     return _mean([relative_distance(stats[i], stats[j]) for i, j in directed])
 
 

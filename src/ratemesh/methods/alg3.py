@@ -1,0 +1,261 @@
+"""Algorithm 3: block coordinate descent in clusters of nodes with different labels, and its switches.
+
+A cluster is a set of agents that together hold every label (Algorithm 2, `graph.clusters`). An agent in S_i clusters
+takes part as S_i virtual nodes, its replicas, which are averaged at the end of a round; between rounds they are equal,
+so an agent keeps one V_i and one Y_i and counts S_i times. The line numbers count as in the typeset Algorithm 3.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
+from ratemesh.core.lagrangian import ConsensusTerms, Coupling, lagrangian
+from ratemesh.core.running import RunningStats
+from ratemesh.core.stats import ClassStats
+from ratemesh.core.theory import cluster_counts, proportion_gap
+from ratemesh.encoders import Encoder
+from ratemesh.errors import InputError
+from ratemesh.graph import Topology
+from ratemesh.graph.clusters import Cluster, label_cover_clusters
+from ratemesh.methods.alg1 import Alg1, Alg1Program
+from ratemesh.methods.local import LocalTrainer
+from ratemesh.methods.messages import StatsMessage, pack, unpack
+from ratemesh.methods.partial_gauge import PartialGauge, PartialGaugeSpec
+from ratemesh.methods.protocol import PROPORTION_TOLERANCE, Exchange, Node, Payload, Round
+from ratemesh.methods.switches import warm_start
+
+
+class Alg3(Alg1):
+    """Algorithm 3 for nodes with different labels: clusters, replicas, and a gauge for partial labels."""
+
+    gauge: PartialGaugeSpec = PartialGaugeSpec()
+
+    def program(self, node: Node) -> "Alg3Program":
+        """Return agent i's part."""
+        return Alg3Program(self, node)
+
+    def bytes_sent(self, node: Node) -> int:
+        """Return the bytes of |K_i|·d(d+1)/2 numbers (Remark 4) and what goes with them, to all that get them.
+
+        Once to every peer, and once more to every cluster member whose turn is later.
+        """
+        K, d = node.num_classes, node.encoder.gauge.shape[0]
+        plan = ClusterPlan.of(node)
+        held = len(node.labels[node.index])
+        floats = held * d * (d + 1) // 2 + K
+        told = floats + (held * d if self.gauge.uses_means else 0) + (1 if self.gauge.enabled else 0)
+        return 4 * (len(plan.peers) * told + sum(len(plan.after(s)) for s in plan.mine) * floats)
+
+    def label(self, topology: Topology) -> str:
+        """Name the configuration and the switches that are on."""
+        return super().label(topology).replace("Algorithm 1", "Algorithm 3")
+
+    def check(self, topology: Topology, counts: Tensor) -> list[str]:
+        """Refuse a graph on which clusters cannot talk; return where Assumption 4 does not hold."""
+        labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
+        clusters = label_cover_clusters(labels, counts.shape[1])
+        edges = set(topology.edges)
+        lacking = [(i, j) for c in clusters for i in c for j in c if i < j and (i, j) not in edges]
+        if lacking:
+            raise InputError(
+                f"graph must join the members of every cluster for method 'alg3'; clusters {clusters} lack the edges "
+                f"{lacking}. Use graph.name = 'complete', or another graph with these edges."
+            )
+        gap = proportion_gap(cluster_counts(counts, clusters))
+        if gap <= PROPORTION_TOLERANCE:
+            return []
+        return [
+            f"Assumption 4 does not hold: class proportions differ between clusters by up to {gap:.3f}. "
+            "Set local.balance = true to draw classes equally often."
+        ]
+
+
+class ClusterPlan:
+    """Who is with whom, as agent i sees it; the same at every agent, for Algorithm 2 is deterministic.
+
+    Attributes:
+        clusters: all clusters, members in the order of their turns.
+        mine: the clusters that agent i is in, ascending. Taking turns in this order, no two agents wait for each other.
+        S: (N,) in how many clusters each agent is.
+        peers: the neighbours that share a label or a cluster.
+    """
+
+    def __init__(self, index: int, neighbours: Sequence[int], labels: Sequence[Sequence[int]], K: int) -> None:
+        self.index = index
+        self.clusters: list[Cluster] = label_cover_clusters(labels, K)
+        self.mine = [s for s, cluster in enumerate(self.clusters) if index in cluster]
+        self.S = [sum(i in cluster for cluster in self.clusters) for i in range(len(labels))]
+        near = {j for s in self.mine for j in self.clusters[s]}
+        self.peers = tuple(j for j in neighbours if j in near or set(labels[j]) & set(labels[index]))
+
+    @classmethod
+    def of(cls, node: Node) -> "ClusterPlan":
+        """Run Algorithm 2 on the labels that every node knows of."""
+        return cls(node.index, node.neighbours, node.labels, node.num_classes)
+
+    def before(self, s: int) -> tuple[int, ...]:
+        """Return the members of cluster s whose turn is earlier."""
+        return self.clusters[s][: self.clusters[s].index(self.index)]
+
+    def after(self, s: int) -> tuple[int, ...]:
+        """Return the members of cluster s whose turn is later."""
+        return self.clusters[s][self.clusters[s].index(self.index) + 1 :]
+
+
+class Replica:
+    """Agent i as a member of one cluster: an encoder and its optimiser."""
+
+    def __init__(self, encoder: Encoder, node: Node, s: int) -> None:
+        self.encoder = encoder
+        self.trainer = LocalTrainer(encoder, node.local, node.seed, node.index, f"alg3 cluster {s}")
+
+
+class Alg3Program(Alg1Program):
+    """Agent i's state and rounds."""
+
+    gauge: PartialGauge
+
+    def __init__(self, spec: Alg3, node: Node) -> None:
+        self.plan = ClusterPlan.of(node)
+        self.known: Mapping[int, ClassStats] = {}
+        super().__init__(spec, node)  # V^(0), Y^(0) = 0
+        self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
+        others = [Replica(copy.deepcopy(node.encoder), node, s) for s in self.plan.mine[1:]]
+        self.replicas = dict(
+            zip(self.plan.mine, [Replica(node.encoder, node, self.plan.mine[0]), *others], strict=True)
+        )
+
+    @property
+    def sample_passes(self) -> int:
+        """Samples that went through a training step so far, all replicas together."""
+        return sum(replica.trainer.sample_passes for replica in self.replicas.values())
+
+    def round(self, t: int) -> Round:
+        """Play round t of Algorithm 3."""
+        spec, plan = self.spec, self.plan
+        strength = spec.coupling.at(t)
+        if t == 1 and spec.warm_start.epochs:
+            self._warm_up()  # ours
+        inbox = yield self._exchange()  # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
+        peers = {j: self._unpack(payload, j) for j, payload in inbox.items()}
+        V_nbr = self._virtual({j: peer.stats for j, peer in peers.items()})
+        self.Y = dual_step(self.Y, self.stats, V_nbr, strength * spec.rho)  # (R2_1a)
+        coupling = Coupling.of(self.Y, *fold_neighbours(self.stats, V_nbr), strength * spec.gamma)
+        known = {j: peer.stats for j, peer in peers.items()}
+        for s in plan.mine:  # clusters in parallel, turns inside a cluster
+            if plan.before(s):
+                fresh = yield Exchange(f"turn in cluster {s}", {}, frozenset(plan.before(s)))
+                known |= {j: self._unpack(payload, j).stats for j, payload in fresh.items()}
+            stats = self._turn(t, s, self._mix(s, known), coupling)
+            if plan.after(s):
+                told = pack(StatsMessage(stats), means=False, frame=False)
+                yield Exchange(f"turn in cluster {s}", dict.fromkeys(plan.after(s), told), frozenset())
+        self._average_replicas()
+        self.stats = self._shard_stats(t)  # recomputed after the averaging
+        self._turn_gauge(peers, known, coupling)  # ours
+        self.known = known
+        return self._log([peer.stats for peer in peers.values()], coupling, strength)
+
+    def _warm_up(self) -> None:
+        """Train with cross-entropy before anything is sent; the replicas start from the result."""
+        first, *others = self.replicas.values()
+        first.trainer.sample_passes += warm_start(self.spec.warm_start, self.node)
+        for replica in others:
+            replica.encoder.load_state_dict(first.encoder.state_dict())
+        self.stats = self._shard_stats(0)
+
+    def _unpack(self, payload: Payload, sender: int) -> StatsMessage:
+        return unpack(payload, sender, self.node.num_classes, self.stats.d)
+
+    def _exchange(self) -> Exchange:
+        message = StatsMessage(self.stats, self.gauge.hops)
+        payload = pack(message, means=self.spec.gauge.uses_means, frame=self.spec.gauge.enabled)
+        return Exchange("stats", dict.fromkeys(self.plan.peers, payload), frozenset(self.plan.peers))
+
+    def _virtual(self, stats: Mapping[int, ClassStats]) -> list[ClassStats]:
+        """Return the statistics of all other virtual nodes: S_j of every peer, S_i − 1 of this agent."""
+        S = self.plan.S
+        return [stats[j] for j in stats for _ in range(S[j])] + [self.stats] * (S[self.node.index] - 1)
+
+    def _mix(self, s: int, known: Mapping[int, ClassStats], own: ClassStats | None = None) -> ClassStats:
+        """Return cluster s as agent i optimises it: counts m^s, own classes its own, the others the members'."""
+        mine = self.stats if own is None else own
+        members = [known[j].scaled(1 / self.plan.S[j]) for j in self.plan.clusters[s] if j != self.node.index]
+        total = ClassStats.sum([mine.scaled(1 / self.plan.S[self.node.index]), *members])  # m^s
+        V = torch.where(mine.held[:, None, None], mine.V, total.V)  # common classes are replaced by the local one
+        return ClassStats.without_means(V, total.m)
+
+    def _weight(self, mixed: ClassStats) -> float:
+        """w, the weight of a cluster's ΔR: m^s/m as in (opt2), or 1."""
+        m = len(self.node.y) / self.node.share
+        return float(mixed.m.sum()) / m if self.spec.objective_scale == "paper" else 1.0
+
+    def _turn(self, t: int, s: int, mixed: ClassStats, coupling: Coupling) -> ClassStats:
+        """Train the replica in cluster s on (R2_4) for T' steps; return its statistics."""
+        spec, node, replica = self.spec, self.node, self.replicas[s]
+        running = RunningStats(mixed, spec.running.beta, spec.running.refresh, fixed=True)
+        scale = self._weight(mixed)
+
+        def objective(X: Tensor, y: Tensor) -> Tensor:
+            return coupled_loss(replica.encoder(X), y, coupling, eps2=spec.eps2, scale=scale, running=running).total
+
+        replica.trainer.train(node.X, node.y, objective, t)
+        return replica.trainer.stats(replica.encoder, node.X, node.y, node.num_classes, t)
+
+    @torch.no_grad()
+    def _average_replicas(self) -> None:
+        """Set every replica to the mean of all; they share one gauge, so the mean is taken in one frame."""
+        if len(self.replicas) > 1:
+            states = [replica.encoder.state_dict() for replica in self.replicas.values()]
+            mean = {name: _mean([state[name] for state in states]) for name in states[0]}
+            for replica in self.replicas.values():
+                replica.encoder.load_state_dict(mean)
+
+    def _turn_gauge(
+        self, peers: Mapping[int, StatsMessage], known: Mapping[int, ClassStats], coupling: Coupling
+    ) -> None:
+        """Turn towards the peers, unless that would lower the objective of the agent's clusters."""
+        encoders = [replica.encoder for replica in self.replicas.values()]
+        self.stats = self.gauge.turn_towards(
+            encoders, self.stats, peers, self.node.index, lambda own: self._objective(own, known, coupling)
+        )
+
+    def _objective(self, own: ClassStats, known: Mapping[int, ClassStats], coupling: Coupling) -> float:
+        """Return what the agent minimises, over all its clusters, if its own statistics were `own`."""
+        mixed = [self._mix(s, known, own) for s in self.plan.mine]
+        return sum(float(lagrangian(m, coupling, self.spec.eps2, self._weight(m))[0].total) for m in mixed)
+
+    def _terms(self, coupling: Coupling) -> ConsensusTerms:
+        """Return the terms of (R2_4) in the agent's first cluster, with what it last heard of the members."""
+        mixed = self._mix(self.plan.mine[0], self.known)
+        return lagrangian(mixed, coupling, self.spec.eps2, self._weight(mixed))[0]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return replicas, duals, statistics and frame."""
+        own = {"Y": self.Y, "V": self.stats.V, "mu": self.stats.mu, "m": self.stats.m}
+        replicas = {
+            f"cluster.{s}.{name}": value
+            for s, replica in self.replicas.items()
+            for name, value in replica.trainer.state().items()
+        }
+        return {**replicas, **own, "hops": torch.tensor(self.gauge.hops)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from `state`."""
+        for s, replica in self.replicas.items():
+            prefix = f"cluster.{s}."
+            replica.trainer.load_state(
+                {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            )
+        self.Y = state["Y"]
+        self.stats = ClassStats(state["V"], state["mu"], state["m"])
+        self.gauge.hops = int(state["hops"])
+
+
+def _mean(values: Sequence[Tensor]) -> Tensor:
+    """Return the mean of tensors of one shape; counters of batch normalisation stay whole numbers."""
+    mean: Tensor = torch.stack([v.double() for v in values]).mean(0).to(values[0].dtype)
+    return mean

@@ -1,0 +1,41 @@
+"""An encoder with a linear classifier on top, trained with cross-entropy: warm starts and supervised baselines."""
+
+import torch
+from torch import Tensor, nn
+
+from ratemesh.encoders import Encoder
+from ratemesh.methods.local import ENCODE_BATCH
+
+
+class Classifier(nn.Module):
+    """Logits √d·(W z + b) of the encoder's unit vectors z.
+
+    Features of unit length need a temperature before a softmax can be sure of anything. The head starts at zero: all
+    classes equally likely, and nothing random.
+    """
+
+    def __init__(self, encoder: Encoder, num_classes: int) -> None:
+        super().__init__()
+        d = encoder.gauge.shape[0]
+        self.encoder = encoder
+        self.head = nn.Linear(d, num_classes)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.temperature = d**0.5
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return logits (m, K) of samples (m, ...)."""
+        logits: Tensor = self.temperature * self.head(self.encoder(X))
+        return logits
+
+    def loss(self, X: Tensor, y: Tensor) -> Tensor:
+        """Return the cross-entropy of a batch."""
+        return nn.functional.cross_entropy(self(X), y)
+
+    @torch.no_grad()
+    def fit(self, X: Tensor, y: Tensor) -> tuple[float, float]:
+        """Return mean cross-entropy and accuracy on samples (m, ...), in eval mode."""
+        self.eval()
+        logits = torch.cat([self(part) for part in X.split(ENCODE_BATCH)])
+        loss = nn.functional.cross_entropy(logits, y)
+        return float(loss), float((logits.argmax(1) == y).double().mean())

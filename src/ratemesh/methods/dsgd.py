@@ -1,0 +1,144 @@
+"""D-SGD: decentralised supervised training with cross-entropy and averaged parameters, a baseline.
+
+Adapt, then combine (Lian et al. 2017 with local epochs): every node trains encoder and linear classifier on its own
+data, then θ_i ← Σ_j W_ij θ_j with Metropolis weights. Parameters can only be averaged where architectures are equal:
+nodes of different architecture do not talk. The representation is the encoder's unit vector, as for Algorithm 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ratemesh.core.rates import rate_reduction
+from ratemesh.core.stats import ClassStats
+from ratemesh.errors import RatemeshError
+from ratemesh.graph import Topology
+from ratemesh.methods.classifier import Classifier
+from ratemesh.methods.local import LocalTrainer
+from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Payload, Round
+from ratemesh.metrics.geometry import overlap
+
+
+class DSgd(MethodSpec):
+    """D-SGD with Metropolis weights, by architecture where networks differ."""
+
+    scope: Literal["edges", "group"] = Field(
+        "edges", description="average over edges of the graph, or over all nodes of one architecture"
+    )
+
+    def program(self, node: Node) -> "DSgdProgram":
+        """Return node i's part."""
+        return DSgdProgram(self, node)
+
+    def bytes_sent(self, node: Node) -> int:
+        """Return the bytes of all weights and float buffers, to every peer of the same architecture."""
+        classifier = Classifier(node.encoder, node.num_classes)
+        numbers = 1 + sum(value.numel() for value in mixable(classifier).values())  # and the degree
+        return 4 * numbers * len(self.peers(node))
+
+    def peers(self, node: Node) -> tuple[int, ...]:
+        """Return the nodes that node i averages with, ascending."""
+        if not node.kinds:
+            return node.neighbours
+        alike = [j for j, kind in enumerate(node.kinds) if kind == node.kinds[node.index] and j != node.index]
+        return tuple(j for j in alike if self.scope == "group" or j in node.neighbours)
+
+    def label(self, topology: Topology) -> str:
+        """Name the configuration, and whether it leaves the graph."""
+        if not topology.edges and self.scope == "edges":
+            return "Centralised cross-entropy" if topology.nodes == 1 else "Independent cross-entropy"
+        return "D-SGD" if self.scope == "edges" else "D-SGD, averaged by architecture"
+
+
+class DSgdProgram:
+    """Node i's state and rounds."""
+
+    def __init__(self, spec: DSgd, node: Node) -> None:
+        self.spec = spec
+        self.node = node
+        self.encoder = node.encoder
+        self.peers = spec.peers(node)
+        self.classifier = Classifier(node.encoder, node.num_classes)
+        self.trainer = LocalTrainer(self.classifier, node.local, node.seed, node.index, "dsgd")
+        self.stats = self._shard_stats(0)
+
+    @property
+    def sample_passes(self) -> int:
+        """Samples that went through a training step so far."""
+        return self.trainer.sample_passes
+
+    def round(self, t: int) -> Round:
+        """Play round t: adapt, then combine."""
+        node = self.node
+        self.trainer.train(node.X, node.y, self.classifier.loss, t)
+        own = mixable(self.classifier)
+        message = {**own, "degree": torch.tensor(len(self.peers), dtype=torch.int32)}
+        inbox = yield Exchange("weights", dict.fromkeys(self.peers, message), frozenset(self.peers))
+        self._combine(own, inbox)
+        self.stats = self._shard_stats(t)
+        loss, correct = self.classifier.fit(node.X, node.y)
+        rates = rate_reduction(self.stats, self.spec.eps2)
+        return {
+            "expand": float(rates.expand),
+            "compress": float(rates.compress),
+            "reduction": float(rates.reduction),
+            "total": loss,
+            "train_accuracy": correct,
+            "overlap": overlap(self.stats),
+        }
+
+    def _combine(self, own: Payload, inbox: Mapping[int, Payload]) -> None:
+        """θ_i ← Σ_j W_ij θ_j, W_ij = 1/(1 + max(d_i, d_j)) and W_ii = 1 − Σ_j W_ij."""
+        for j, payload in inbox.items():
+            _check(payload, own, j)
+        W = [1 / (1 + max(len(self.peers), int(payload["degree"]))) for payload in inbox.values()]
+        mixed = {
+            name: _mean([(1 - sum(W), value), *zip(W, (p[name] for p in inbox.values()), strict=True)])
+            for name, value in own.items()
+        }
+        self.classifier.load_state_dict(mixed, strict=False)  # counters stay the node's own
+
+    def _shard_stats(self, t: int) -> ClassStats:
+        node = self.node
+        return self.trainer.stats(self.encoder, node.X, node.y, node.num_classes, t)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return weights and optimiser, and the statistics."""
+        return {**self.trainer.state(), "V": self.stats.V, "mu": self.stats.mu, "m": self.stats.m}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from `state`."""
+        self.trainer.load_state(state)
+        self.stats = ClassStats(state["V"], state["mu"], state["m"])
+
+
+def mixable(classifier: Classifier) -> dict[str, Tensor]:
+    """Return what is averaged: weights and float buffers; the gauge is no part of this method, counters are whole."""
+    return {
+        name: value.clone()
+        for name, value in classifier.state_dict().items()
+        if value.is_floating_point() and not name.endswith("gauge")
+    }
+
+
+def _check(payload: Payload, own: Payload, sender: int) -> None:
+    """Refuse weights that are not those of the same network, or not numbers."""
+    if payload.keys() != own.keys() | {"degree"}:
+        raise RatemeshError(f"the message of node {sender} was refused: its weights have other names than this node's.")
+    for name, value in own.items():
+        if payload[name].shape != value.shape or not bool(torch.isfinite(payload[name]).all()):
+            raise RatemeshError(
+                f"the message of node {sender} was refused: '{name}' must be finite and have shape "
+                f"{tuple(value.shape)}; got {tuple(payload[name].shape)}."
+            )
+    if int(payload["degree"]) < 0:
+        raise RatemeshError(f"the message of node {sender} was refused: its degree is {int(payload['degree'])}.")
+
+
+def _mean(weighted: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """Return Σ w·x."""
+    total: Tensor = sum((w * x for w, x in weighted[1:]), start=weighted[0][0] * weighted[0][1])
+    return total
