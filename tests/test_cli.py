@@ -14,7 +14,7 @@ import ratemesh
 
 ROOT = Path(ratemesh.__file__).parents[2]
 SMOKE = ROOT / "experiments" / "smoke.toml"
-COMMANDS = ["demo", "run", "resume", "list", "watch", "compare", "report", "theory"]
+COMMANDS = ["demo", "run", "resume", "list", "watch", "compare", "report", "theory", "data", "clusters"]
 
 
 def call(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -49,6 +49,7 @@ def test_help_teaches_with_an_example(command: str) -> None:
         ("encoders", ["mlp", "conv4", "width = 1.0"]),
         ("datasets", ["digits", "subspaces", "test_fraction = 0.2"]),
         ("topologies", ["erdos_renyi", "ring", "grid", "star", "complete", "empty", "edge_file", "path required"]),
+        ("partitions", ["stratified", "iid", "labels required", "dirichlet", "alpha = 0.5", "shards", "quantity"]),
         ("engines", ["inprocess", "workers = 0"]),
         ("presets", ["default", "paper", "paper-stable"]),
     ],
