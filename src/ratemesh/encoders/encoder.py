@@ -28,13 +28,18 @@ class Encoder(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Encode samples (m, ...) as unit vectors (m, d)."""
-        return normalize(self.network(X), dim=1) @ self.gauge.mT
+        return normalize(self.network(as_float(X)), dim=1) @ self.gauge.mT
 
     @torch.no_grad()
     def turn(self, Q: Tensor) -> None:
         """Compose the orthogonal Q (d, d) into the gauge: features become Z @ Q.T."""
         U, _, Wh = torch.linalg.svd(Q.to(self.gauge) @ self.gauge)  # rounding must not pile up over rounds
         self.gauge.copy_(U @ Wh)
+
+
+def as_float(X: Tensor) -> Tensor:
+    """Return uint8 samples as float32 in [0, 1], and floats as they are."""
+    return X.float() / 255 if X.dtype == torch.uint8 else X
 
 
 class EncoderSpec(NamedSpec):

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from ratemesh.core.stats import ClassStats
+from ratemesh.data.augment import AugmentSpec
+from ratemesh.data.balance import balanced_batches
 from ratemesh.errors import NonFiniteError, NonFiniteFeaturesError
 from ratemesh.seeds import generator, seeded
 from ratemesh.specs import Spec
@@ -15,17 +18,37 @@ from ratemesh.specs import Spec
 Objective = Callable[[Tensor, Tensor], Tensor]
 """Samples (n, ...) and labels (n,) of a batch to the scalar to minimise."""
 
-ENCODE_BATCH = 1024
-"""Rows per pass when the whole shard is encoded; bounds memory, does not change the result's meaning."""
+ENCODE_BATCH = 128
+"""Rows per pass when the whole shard is encoded; small enough for the caches, see benchmarks/RESULTS.md."""
 
 
 class LocalSpec(Spec):
     """Local training of a round, the same for every method."""
 
-    epochs: int = Field(5, ge=0, description="local epochs a round (the paper's T', in epochs)")
-    batch_size: int = Field(1000, ge=2, description="rows of a mini-batch; cut to the shard's size")
+    epochs: int = Field(1, ge=0, description="local epochs a round (the paper's T', in epochs)")
+    batch_size: int = Field(100, ge=2, description="rows of a mini-batch; cut to the shard's size")
     lr: float = Field(1e-3, gt=0, description="Adam's learning rate η")
     weight_decay: float = Field(1e-5, ge=0, description="L2 penalty inside Adam")
+    schedule: Literal["constant", "cosine"] = Field("cosine", description="of the learning rate, over the rounds")
+    lr_final: float = Field(0.05, ge=0, le=1, description="cosine: part of lr that is left when the last round is over")
+    decay_rounds: int = Field(0, ge=0, description="cosine: rounds that the decay takes; 0 is all of the run's")
+    balance: bool = Field(False, description="draw every class held equally often; rare samples come again")
+    augment: AugmentSpec = AugmentSpec()
+
+    def over(self, rounds: int) -> "LocalSpec":
+        """Return the settings for a run of so many rounds: the decay takes all of them unless told otherwise."""
+        return self.model_copy(update={"decay_rounds": self.decay_rounds or rounds})
+
+    def lr_at(self, t: int) -> float:
+        """Return the learning rate of round t, counted from 1; it depends on t only, so resuming is exact."""
+        if self.schedule == "constant" or not self.decay_rounds:  # outside a run nobody knows how long it will be
+            return self.lr
+        passed = min(max(t - 1, 0) / self.decay_rounds, 1.0)  # round 0 is a warm start
+        return self.lr * (self.lr_final + (1 - self.lr_final) * (1 + math.cos(math.pi * passed)) / 2)
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse samples of a shape that these settings cannot train on."""
+        self.augment.check(shape, "local.augment")
 
 
 class LocalTrainer:
@@ -50,14 +73,21 @@ class LocalTrainer:
 
     def train(self, X: Tensor, y: Tensor, objective: Objective, t: int) -> None:
         """Minimise `objective` for the local epochs of round t."""
+        self.local.check(tuple(X.shape[1:]))
         self.modules.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.local.lr_at(t)
         place = (self.seed, "train", self.node, self.purpose, t)
+        changes = generator(*place, "augment")
         with seeded(*place, "dropout"):
-            for rows in batches(len(y), self.local, generator(*place, "batches")):
+            for rows in batches(y, self.local, generator(*place, "batches")):
                 self.optimizer.zero_grad(set_to_none=True)
-                loss = objective(X[rows], y[rows])
+                batch, labels = X[rows], y[rows]
+                if self.local.augment.enabled:
+                    batch = self.local.augment.apply(batch, changes)
+                loss = objective(batch, labels)
                 if not math.isfinite(loss.item()):
-                    raise self._lost(loss.item(), X[rows], y[rows], t)
+                    raise self._lost(loss.item(), batch, labels, t)
                 loss.backward()
                 self.optimizer.step()
                 self.sample_passes += len(rows)
@@ -107,8 +137,12 @@ class LocalTrainer:
         self.sample_passes = int(state["sample_passes"])
 
 
-def batches(rows: int, local: LocalSpec, draw: torch.Generator) -> Iterator[Tensor]:
+def batches(y: Tensor, local: LocalSpec, draw: torch.Generator) -> Iterator[Tensor]:
     """Yield shuffled index batches of all epochs, equal in size to within one row: no tiny last batch."""
+    if local.balance:
+        yield from balanced_batches(y, local.batch_size, local.epochs, draw)
+        return
+    rows = len(y)
     parts = max(1, min(-(-rows // local.batch_size), rows // 2))
     for _ in range(local.epochs):
         yield from torch.randperm(rows, generator=draw).tensor_split(parts)
