@@ -1,6 +1,6 @@
-"""Which settings pay: change one at a time, on the digits experiment, over several seeds.
+"""Which settings pay: change one at a time, on one of the experiments, over several seeds.
 
-    python experiments/ablate.py --seeds 0 1 2 --out runs/ablation --write
+    python experiments/ablate.py digits --seeds 0 1 2 --out runs/ablation --write
 
 Runs are kept under --out and not repeated; an interrupted ablation goes on where it stopped. --write puts the table
 into experiments/RESULTS.md between its markers.
@@ -10,6 +10,7 @@ import argparse
 import math
 import statistics
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -17,7 +18,17 @@ from ratemesh.experiment.config import load_config
 from ratemesh.experiment.experiment import resume, run
 
 HERE = Path(__file__).parent
-VARIANTS: dict[str, list[str]] = {
+
+
+class Study(NamedTuple):
+    """An experiment, what is changed of it for all rows (to be short), and the rows: one change each."""
+
+    config: str
+    base: list[str]
+    variants: dict[str, list[str]]
+
+
+DIGITS = {
     "default": [],
     "coupling constant (from round 1)": ["method.coupling.schedule=constant"],
     "coupling ramped over 16 rounds": ["method.coupling.schedule=ramp", "method.coupling.ramp=16"],
@@ -31,6 +42,31 @@ VARIANTS: dict[str, list[str]] = {
     "cross-entropy warm start, 10 epochs": ["method.warm_start.epochs=10"],
     "everything off (paper-stable)": ["preset=paper-stable", "local.batch_size=1000"],
 }
+MNIST = {
+    "default": [],
+    "no warm start (2 rounds more)": ["method.warm_start.epochs=0", "rounds=10"],
+    "no augmentation": ["local.augment={}"],
+    "γ = 5, ρ = 0.5": ["method.gamma=5", "method.rho=0.5"],
+    "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
+    "gauge off": ["method.gauge.enabled=false"],
+    "in-batch statistics (β = 1)": ["method.running.beta=1"],
+    "batches of 250": ["local.batch_size=250"],
+    "H refreshed every 4 batches": ["method.running.refresh=4"],
+    "learning rate constant": ["local.schedule=constant"],
+}
+CIFAR = {
+    "default": [],
+    "no warm start (5 rounds more)": ["method.warm_start.epochs=0", "rounds=10"],
+    "no augmentation": ["local.augment={}"],
+    "in-batch statistics (β = 1)": ["method.running.beta=1"],
+    "balanced batches": ["local.balance=true"],
+}
+STUDIES = {
+    "digits": Study("digits.toml", [], DIGITS),
+    "mnist": Study("mnist-iid-small.toml", ["rounds=8", "output.evaluate_every=0"], MNIST),
+    "cifar10": Study("cifar10-iid-small.toml", ["rounds=5", "output.evaluate_every=0"], CIFAR),
+    "cifar100": Study("cifar100-iid-small.toml", ["rounds=5", "output.evaluate_every=0"], CIFAR),
+}
 COLUMNS = {
     "acc_average": "averaged",
     "acc_energy": "fused",
@@ -41,13 +77,12 @@ COLUMNS = {
     "rank_max": "highest rank",
     "reduction": "ΔR pooled",
 }
-BEGIN, END = "<!-- ablation -->", "<!-- /ablation -->"
 
 
-def measure(name: str, overrides: list[str], seed: int, out: Path) -> dict[str, float]:
+def measure(study: Study, name: str, seed: int, out: Path) -> dict[str, float]:
     """Run one variant with one seed, or read it if it is there."""
-    folder = out / f"{list(VARIANTS).index(name):02d}-{seed}"
-    config = load_config(HERE / "digits.toml", [*overrides, f"seed={seed}"])
+    folder = out / f"{list(study.variants).index(name):02d}-{seed}"
+    config = load_config(HERE / study.config, [*study.base, *study.variants[name], f"seed={seed}"])
     if (folder / "config.toml").exists():
         return resume(folder).metrics
     return run(config, folder).metrics
@@ -57,28 +92,32 @@ def cell(key: str, values: list[float]) -> str:
     """Return the mean over the seeds, ± their standard deviation where there are several."""
     if not all(isinstance(v, float) and math.isfinite(v) for v in values):
         return "–"
-    factor, digits = (100, 1) if key.startswith("acc") else (1, 1 if key.startswith(("rank", "red")) else 3)
+    factor, digits = (100, 2) if key.startswith("acc") else (1, 1 if key.startswith(("rank", "red")) else 3)
     spread = f" ± {factor * statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{factor * statistics.mean(values):.{digits}f}{spread}"
 
 
 def main() -> None:
-    """Measure all variants and print the table."""
+    """Measure all variants of a study and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=list(STUDIES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rows", nargs="+", help="only these rows, by name")
     parser.add_argument("--out", type=Path, default=Path("runs/ablation"))
     parser.add_argument("--write", action="store_true", help="put the table into experiments/RESULTS.md")
     options = parser.parse_args()
+    study = STUDIES[options.study]
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for name, overrides in VARIANTS.items():
-        results = [measure(name, overrides, seed, options.out) for seed in options.seeds]
+    for name in options.rows or study.variants:
+        results = [measure(study, name, seed, options.out / options.study) for seed in options.seeds]
         lines.append(f"| {name} | " + " | ".join(cell(key, [r[key] for r in results]) for key in COLUMNS) + " |")
         Console().print(lines[-1], markup=False, soft_wrap=True)
     if options.write:
+        begin, end = f"<!-- ablation {options.study} -->", f"<!-- /ablation {options.study} -->"
         path = HERE / "RESULTS.md"
-        before, _, rest = path.read_text().partition(BEGIN)
-        after = rest.partition(END)[2]
-        path.write_text(before + "\n".join([BEGIN, "", *lines, "", END]) + after)
+        before, _, rest = path.read_text().partition(begin)
+        after = rest.partition(end)[2]
+        path.write_text(before + "\n".join([begin, "", *lines, "", end]) + after)
 
 
 if __name__ == "__main__":

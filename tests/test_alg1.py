@@ -70,6 +70,7 @@ def test_as_printed_it_is_the_papers_algorithm() -> None:
         coupling={"schedule": "constant"},
         running={"beta": 1.0},
         gauge={"enabled": False},
+        warm_start={"epochs": 0},
     )
     expected = transcription([in_double(node, 3) for node in nodes(LINE)], rounds=3)
     programs = [spec.program(in_double(node, 3)) for node in nodes(LINE)]

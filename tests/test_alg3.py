@@ -29,7 +29,9 @@ PRINTED = {
     "coupling": {"schedule": "constant"},
     "running": {"beta": 1.0},
     "gauge": {"enabled": False},
+    "warm_start": {"epochs": 0},
 }
+COLD = {"warm_start": {"epochs": 0}}
 
 
 def make_nodes(labels: Sequence[tuple[int, ...]], lr: float = 0.01, epochs: int = 1, seed: int = 0) -> list[Node]:
@@ -190,7 +192,7 @@ def test_resuming_is_not_stopping_with_replicas() -> None:
 
 
 def test_replicas_are_equal_after_a_round_and_were_trained_apart() -> None:
-    programs = [Alg3().program(node) for node in make_nodes(LABELS)]
+    programs = [Alg3(**COLD).program(node) for node in make_nodes(LABELS)]
     play(programs, 1)
     first, second = (replica.encoder.state_dict() for replica in programs[1].replicas.values())
     assert all(torch.equal(first[name], second[name]) for name in first)

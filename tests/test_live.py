@@ -81,7 +81,7 @@ def entry(name: str, **table: object) -> Entry:
         ({"seed": 1}, "differ in seed"),
         ({"data": {"name": "subspaces"}}, "differ in data"),
         ({"graph": {"name": "ring", "nodes": 3}}, "differ in graph.nodes"),
-        ({"rounds": 3}, r"differ in rounds × local.epochs and warm start \(200 against 15\)"),
+        ({"rounds": 3}, r"differ in rounds × local.epochs and warm start \(42 against 5\)"),
     ],
 )
 def test_only_what_shares_data_seed_and_budget_is_compared(change: dict[str, object], words: str) -> None:

@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ratemesh.cli import screen
+from ratemesh.errors import InputError
 from ratemesh.experiment.records import RunFolder
+from ratemesh.experiment.trials import is_trials
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVES = {
@@ -35,6 +37,10 @@ def watch(
 
     Example: `ratemesh watch runs/mine`
     """
+    if is_trials(folder):
+        raise InputError(
+            f"folder must be a single run; '{folder}' holds trials. Watch one of them, e.g. {folder / 'trial-1'}."
+        )
     run = RunFolder.existing(folder)
     rounds = run.load_config().rounds
     if once or not screen.console.is_terminal:

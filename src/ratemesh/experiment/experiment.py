@@ -10,7 +10,7 @@ from typing import Any
 from ratemesh.engines.protocol import Engine, Played
 from ratemesh.experiment.config import Config, load_config, make_config
 from ratemesh.experiment.files import read_json
-from ratemesh.experiment.outcome import finish, gather, glance
+from ratemesh.experiment.outcome import finish, glance, keep_initial
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan, factory
 
@@ -79,7 +79,7 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResul
             if done:
                 engine.ask("load", str(folder.states(done)))
             else:
-                gather(engine, plan).keep(folder.initial_features, config.output.features)
+                keep_initial(engine, plan, folder)
             for t in range(done + 1, config.rounds + 1):
                 record = _play(engine, plan, folder, t)
                 if t % config.output.checkpoint_every == 0 or t == config.rounds:

@@ -12,9 +12,11 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.engines.protocol import Engine
 from ratemesh.experiment.files import write_json, write_tensors
 from ratemesh.experiment.records import SCHEMA, RunFolder
-from ratemesh.experiment.site import Plan
+from ratemesh.experiment.site import Plan, spaced
+from ratemesh.methods.protocol import Payload
 from ratemesh.metrics.evaluate import Learned, evaluate, subspace_accuracies
 from ratemesh.metrics.geometry import relative_distance
+from ratemesh.metrics.partial import partial_accuracies
 from ratemesh.threads import pinned
 
 
@@ -47,17 +49,22 @@ class Gathered:
         write_tensors(path, tensors)
 
 
-def gather(engine: Engine, plan: Plan) -> Gathered:
+def gather(engine: Engine) -> Gathered:
     """Ask every node for its features."""
-    train = engine.ask("features", "train")
-    test = engine.ask("features", "test")
+    return _gathered(engine.ask("features", "train"), engine.ask("features", "test"))
+
+
+def keep_initial(engine: Engine, plan: Plan, folder: RunFolder) -> None:
+    """Keep features of untrained encoders for figures; only the samples that are kept are encoded."""
+    most = plan.config.output.features
+    if most:
+        train = engine.ask("features", f"train {-(-most // plan.topology.nodes)}")
+        _gathered(train, engine.ask("features", f"test {most}")).keep(folder.initial_features, most)
+
+
+def _gathered(train: Sequence[Payload], test: Sequence[Payload]) -> Gathered:
     Z_test = torch.stack([answer["Z"] for answer in test])
-    return Gathered([a["Z"] for a in train], [a["y"] for a in train], Z_test, plan.data.y_test)
-
-
-def spaced(total: int, most: int) -> Tensor:
-    """Return at most `most` positions in 0..total-1, evenly spaced."""
-    return torch.linspace(0, total - 1, min(total, most)).round().long()
+    return Gathered([a["Z"] for a in train], [a["y"] for a in train], Z_test, test[0]["y"])
 
 
 def glance(engine: Engine, plan: Plan) -> dict[str, float]:
@@ -66,7 +73,9 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     Z_test = torch.stack([answer["Z"] for answer in engine.ask("features", "test")])
     judge = plan.config.evaluation
     with pinned(1):  # this process's own number of threads depends on the workers
-        found = subspace_accuracies(ClassStats.sum(stats), Z_test, plan.data.y_test, judge.energy, judge.rank)
+        pooled, y = ClassStats.sum(stats), plan.data.y_test
+        found = subspace_accuracies(pooled, Z_test, y, judge.energy, judge.rank)
+        found |= partial_accuracies(stats, Z_test, y, judge.energy, judge.rank)
     return {**found, "sample_passes": passes}
 
 
@@ -74,7 +83,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
     """Judge what was learned, and write metrics, network and features."""
     config = plan.config
     stats, passes = _stats(engine)
-    gathered = gather(engine, plan)
+    gathered = gather(engine)
     gathered.keep(folder.features, config.output.features)
     learned = Learned(
         stats=stats,
@@ -109,12 +118,14 @@ def _stats(engine: Engine) -> tuple[list[ClassStats], int]:
 
 
 def _network(plan: Plan, stats: Sequence[ClassStats]) -> dict[str, Any]:
-    """Return the graph as figures draw it; clusters are for methods that have them."""
+    """Return the graph as figures draw it; a replicated node is in several clusters, and drawn in its first."""
     encoders = plan.config.encoders
-    nodes = [
-        {"index": i, "encoder": encoders[i % len(encoders)].name, "samples": len(part), "cluster": None}
-        for i, part in enumerate(plan.parts)
-    ]
+    clusters = plan.config.method.clusters(plan.labels(), plan.data.num_classes)
+    nodes = []
+    for i, part in enumerate(plan.parts):
+        mine = [s for s, cluster in enumerate(clusters) if i in cluster]
+        node = {"index": i, "encoder": encoders[i % len(encoders)].name, "samples": len(part)}
+        nodes.append({**node, "cluster": mine[0] if mine else None, "clusters": mine})
     return {"schema": SCHEMA, "nodes": nodes, "edges": edge_distances(stats, plan.topology.edges)}
 
 

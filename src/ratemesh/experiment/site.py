@@ -105,14 +105,28 @@ class ExperimentSite:
             raise ValueError(f"no errand '{what}'")
         return {}
 
-    def _features(self, split: str) -> Payload:
-        """Return this node's features of its own training samples, or of the held-out ones, with labels."""
-        data, part = self.plan.data, self.plan.parts[self.index]
-        X, y = (data.X_train[part], data.y_train[part]) if split == "train" else (data.X_test, data.y_test)
-        return {"Z": encode(self.program.encoder, X), "y": y}
+    def _features(self, wanted: str) -> Payload:
+        """Return this node's features of its own training samples, or of the held-out ones, with labels.
+
+        Args:
+            wanted: "train" or "test", and perhaps how many samples at most, evenly spaced: "test 2000".
+        """
+        split, _, most = wanted.partition(" ")
+        data = self.plan.data
+        X, y, rows = data.X_test, data.y_test, torch.arange(len(data.y_test))
+        if split == "train":
+            X, y, rows = data.X_train, data.y_train, self.plan.parts[self.index]
+        if most:
+            rows = rows[spaced(len(rows), int(most))]
+        return {"Z": encode(self.program.encoder, X[rows]), "y": y[rows]}
 
     def _file(self, folder: str) -> Path:
         return Path(folder) / f"node-{self.index:04d}.safetensors"
+
+
+def spaced(total: int, most: int) -> Tensor:
+    """Return at most `most` positions in 0..total-1, evenly spaced."""
+    return torch.linspace(0, total - 1, min(total, most)).round().long()
 
 
 @lru_cache(maxsize=1)

@@ -27,8 +27,8 @@ from ratemesh.metrics.geometry import overlap, relative_distance
 class Alg1(MethodSpec):
     """Algorithm 1 with gauge alignment, running statistics and late coupling; preset "paper" is as printed."""
 
-    rho: float = Field(0.5, ge=0, description="ρ, step size of the duals (R1_2a)")
-    gamma: float = Field(5.0, ge=0, description="γ, penalty parameter (lagran1_2)")
+    rho: float = Field(0.1, ge=0, description="ρ, step size of the duals (R1_2a)")
+    gamma: float = Field(1.0, ge=0, description="γ, penalty parameter (lagran1_2)")
     objective_scale: Literal["paper", "local"] = Field("local", description="weight of ΔR: m_i/m, or 1")
     coupling: CouplingSpec = CouplingSpec()
     running: RunningSpec = RunningSpec()

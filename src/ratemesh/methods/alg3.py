@@ -53,6 +53,10 @@ class Alg3(Alg1):
         """Name the configuration and the switches that are on."""
         return super().label(topology).replace("Algorithm 1", "Algorithm 3")
 
+    def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[Cluster]:
+        """Return the clusters of Algorithm 2."""
+        return label_cover_clusters(labels, num_classes)
+
     def check(self, topology: Topology, counts: Tensor) -> list[str]:
         """Refuse a graph on which clusters cannot talk; return where Assumption 4 does not hold."""
         labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]

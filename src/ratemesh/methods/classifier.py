@@ -18,7 +18,7 @@ class Classifier(nn.Module):
         super().__init__()
         d = encoder.gauge.shape[0]
         self.encoder = encoder
-        self.head = nn.Linear(d, num_classes)
+        self.head = nn.Linear(d, num_classes, dtype=encoder.gauge.dtype)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.temperature = d**0.5

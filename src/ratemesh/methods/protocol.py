@@ -6,7 +6,7 @@ runs inside one process, in many, or across a network.
 """
 
 from abc import abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -123,6 +123,10 @@ class MethodSpec(NamedSpec):
             f"Assumption 1 does not hold: class proportions differ between nodes by up to {gap:.3f}. "
             "Use partition = 'stratified', or balance the data; method 'alg3' is for nodes with different labels."
         ]
+
+    def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[tuple[int, ...]]:  # noqa: ARG002
+        """Return the clusters that nodes with these labels form; empty for methods that know none."""
+        return []
 
     @abstractmethod
     def bytes_sent(self, node: Node) -> int:

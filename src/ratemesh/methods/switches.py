@@ -24,7 +24,7 @@ class CouplingSpec(Spec):
     """
 
     schedule: Literal["constant", "late", "ramp"] = Field("late", description="constant (paper), late or ramp")
-    start: int = Field(8, ge=1, description="first coupled round of late and ramp")
+    start: int = Field(5, ge=1, description="first coupled round of late and ramp")
     ramp: int = Field(8, ge=1, description="rounds until full strength (ramp only)")
 
     def at(self, t: int) -> float:
@@ -98,8 +98,8 @@ class Gauge:
 class WarmStartSpec(Spec):
     """Cross-entropy at the start of the first round, with a head that never leaves the node and is discarded."""
 
-    epochs: int = Field(0, ge=0, description="epochs of cross-entropy; 0 is off")
-    batch_size: int = Field(128, ge=2, description="rows of a mini-batch")
+    epochs: int = Field(2, ge=0, description="epochs of cross-entropy; 0 is off")
+    batch_size: int = Field(100, ge=2, description="rows of a mini-batch")
 
     def label(self) -> str:
         """Name the switch if it is on."""

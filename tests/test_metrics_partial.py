@@ -1,0 +1,56 @@
+"""Accuracies of nodes that hold only some of the classes."""
+
+import pytest
+import torch
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.core.subspace import NearestSubspace
+from ratemesh.errors import InputError
+from ratemesh.metrics.partial import partial_accuracies
+
+AXES = torch.eye(4)
+PLUS_MINUS = torch.cat([AXES, -AXES])
+
+
+def held(*labels: int) -> ClassStats:
+    """Statistics of a node whose class k lies on axis k, both ways."""
+    y = torch.tensor(labels).repeat(2)
+    return ClassStats.of(torch.cat([AXES[list(labels)], -AXES[list(labels)]]), y, 4)
+
+
+def test_each_node_is_right_on_its_own_classes_and_the_fusion_on_all() -> None:
+    """Node 0 holds 0 and 1 and sends everything else to axis 0; node 1 holds 2 and 3 and sends the rest to axis 2."""
+    stats = [held(0, 1), held(2, 3)]
+    y = torch.arange(4)
+    Z = torch.stack([AXES[[0, 1, 0, 0]], AXES[[2, 2, 2, 3]]])
+    found = partial_accuracies(stats, Z, y, 0.95, 1)
+    assert found["acc_own"] == found["acc_own_closed"] == 1
+    assert found["acc_foreign"] == 0
+    # Foreign samples fit class 0 or 2 perfectly: a tie that the first class wins.
+    assert found["acc_label_aware"] == pytest.approx(0.5)
+
+
+def test_a_node_in_doubt_is_outvoted_by_those_who_know() -> None:
+    stats = [held(0, 1), held(2, 3)]
+    half = (AXES[0] + AXES[1]) / 2**0.5  # fits neither class of node 0
+    Z = torch.stack(
+        [torch.stack([AXES[0], AXES[1], half, half]), torch.stack([*[(AXES[2] + AXES[3]) / 2**0.5] * 2, *AXES[2:]])]
+    )
+    assert partial_accuracies(stats, Z, torch.arange(4), 0.95, 1)["acc_label_aware"] == 1
+
+
+def test_nothing_to_say_where_all_hold_all() -> None:
+    full = held(0, 1, 2, 3)
+    assert partial_accuracies([full, full], torch.stack([AXES, AXES]), torch.arange(4), 0.95, 1) == {}
+
+
+def test_weights_average_residuals() -> None:
+    judge = NearestSubspace(rank=1).fit_stats(held(0, 1, 2, 3))
+    Z = torch.nn.functional.normalize(torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0)), dim=2)
+    w = torch.rand(3, 5, 4, generator=torch.Generator().manual_seed(1))
+    single = torch.stack([judge.residuals(z) for z in Z])
+    torch.testing.assert_close(judge.residuals(Z, w), (w * single).sum(0) / w.sum(0))
+    w[:, :, 2] = 0
+    assert bool(torch.isinf(judge.residuals(Z, w)[:, 2]).all())
+    with pytest.raises(InputError, match=r"weights must have shape \(3, 1, 4\) or \(3, 5, 4\); got \(3, 4\)"):
+        judge.residuals(Z, w[:, 0])
