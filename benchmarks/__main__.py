@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import branches, factor, loss, rounds, workers
+from benchmarks import augment, branches, encoders, factor, loss, rounds, workers
 from benchmarks.machine import Neighbours, describe
 from benchmarks.tables import Table
 
@@ -17,6 +17,8 @@ SECTIONS: dict[str, Callable[..., list[Table]]] = {
     "loss": loss.run,
     "branches": branches.run,
     "factor": factor.run,
+    "encoders": encoders.run,
+    "augment": augment.run,
     "rounds": rounds.run,
     "workers": workers.run,
 }
