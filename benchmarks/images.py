@@ -4,7 +4,7 @@ import torch
 from pydantic import Field
 
 from ratemesh.data import Dataset, DatasetSpec
-from ratemesh.data.datasets import split
+from ratemesh.data.dataset import split
 from ratemesh.seeds import generator
 
 

@@ -56,16 +56,19 @@ MNIST = {
 }
 CIFAR = {
     "default": [],
-    "no warm start (5 rounds more)": ["method.warm_start.epochs=0", "rounds=10"],
+    "no warm start (4 rounds more)": ["method.warm_start.epochs=0", "rounds=10"],
     "no augmentation": ["local.augment={}"],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
     "balanced batches": ["local.balance=true"],
+    "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
+    "β = 0.02": ["method.running.beta=0.02"],
 }
+SHORT = ["rounds=6", "method.warm_start.epochs=4", "data.train_limit=20000", "output.evaluate_every=0"]
 STUDIES = {
     "digits": Study("digits.toml", [], DIGITS),
     "mnist": Study("mnist-iid-small.toml", ["rounds=8", "output.evaluate_every=0"], MNIST),
-    "cifar10": Study("cifar10-iid-small.toml", ["rounds=5", "output.evaluate_every=0"], CIFAR),
-    "cifar100": Study("cifar100-iid-small.toml", ["rounds=5", "output.evaluate_every=0"], CIFAR),
+    "cifar10": Study("cifar10-iid-small.toml", SHORT, CIFAR),
+    "cifar100": Study("cifar100-iid-small.toml", SHORT, CIFAR),
 }
 COLUMNS = {
     "acc_average": "averaged",

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ratemesh.core.consensus import fold_neighbours
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders.networks import Mlp
 from ratemesh.graph.topology import of_edges
@@ -13,7 +14,7 @@ from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.messages import NO_FRAME
 from ratemesh.methods.protocol import Node
-from ratemesh.methods.switches import CouplingSpec
+from ratemesh.methods.switches import CouplingSpec, with_prior
 from test_method_contract import LINE, nodes, play
 
 RHO, GAMMA, EPS2, K, D = 0.3, 0.7, 0.5, 3, 6
@@ -153,3 +154,14 @@ def test_logs_say_when_there_is_no_neighbour() -> None:
     logs, traffic = play(programs, 1)
     assert all(math.isnan(log["disagreement"]) for log in logs)
     assert traffic.total_bytes == 0
+
+
+def test_a_prior_starts_running_statistics_between_own_and_neighbours() -> None:
+    eye = torch.eye(2)
+    own, other = (ClassStats.of(eye[[i, i]], torch.tensor([0, 1]), 3) for i in (0, 1))
+    lacking = ClassStats.of(eye[[1]], torch.tensor([0]), 3)
+    folded = fold_neighbours(own, [other, lacking])
+    assert torch.equal(with_prior(own, folded, 0.0).V, own.V)
+    torch.testing.assert_close(with_prior(own, folded, 1.0).V[:2], other.V[:2])
+    torch.testing.assert_close(with_prior(own, folded, 0.5).V[0], eye / 2)
+    assert torch.equal(with_prior(own, fold_neighbours(own, [lacking]), 0.5).V[1], own.V[1])

@@ -20,7 +20,7 @@ from ratemesh.graph import Topology
 from ratemesh.methods.local import LocalTrainer
 from ratemesh.methods.messages import StatsMessage, pack, unpack
 from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Round, RoundLog
-from ratemesh.methods.switches import CouplingSpec, Gauge, GaugeSpec, RunningSpec, WarmStartSpec, warm_start
+from ratemesh.methods.switches import CouplingSpec, Gauge, GaugeSpec, RunningSpec, WarmStartSpec, warm_start, with_prior
 from ratemesh.metrics.geometry import overlap, relative_distance
 
 
@@ -90,9 +90,9 @@ class Alg1Program:
         peers = {j: unpack(payload, j, node.num_classes, self.stats.d) for j, payload in inbox.items()}
         V_nbr = [peer.stats for peer in peers.values()]
         self.Y = dual_step(self.Y, self.stats, V_nbr, strength * spec.rho)  # l. 7–8, (R1_2a)
-        T_bar, n = fold_neighbours(self.stats, V_nbr)  # (R1_T)
-        coupling = Coupling.of(self.Y, T_bar, n, strength * spec.gamma)
-        self._train(t, coupling)  # l. 9–12, (R1_2c)
+        folded = fold_neighbours(self.stats, V_nbr)  # (R1_T)
+        coupling = Coupling.of(self.Y, *folded, strength * spec.gamma)
+        self._train(t, coupling, with_prior(self.stats, folded, spec.running.prior))  # l. 9–12, (R1_2c)
         self.stats = self._shard_stats(t)  # l. 14–15
         self.stats = self.gauge.turn(self.encoder, self.stats, list(peers.values()))  # ours
         return self._log(V_nbr, coupling, strength)
@@ -111,10 +111,10 @@ class Alg1Program:
         payload = pack(message, means=self.spec.gauge.uses_means, frame=self.spec.gauge.enabled)
         return Exchange("stats", dict.fromkeys(self.node.neighbours, payload), frozenset(self.node.neighbours))
 
-    def _train(self, t: int, coupling: Coupling) -> None:
-        """Minimise the local augmented Lagrangian (lagran1_2) for T' steps."""
+    def _train(self, t: int, coupling: Coupling, start: ClassStats) -> None:
+        """Minimise the local augmented Lagrangian (lagran1_2) for T' steps; running statistics begin at `start`."""
         spec, node = self.spec, self.node
-        running = RunningStats(self.stats, spec.running.beta, spec.running.refresh)
+        running = RunningStats(start, spec.running.beta, spec.running.refresh)
 
         def objective(X: Tensor, y: Tensor) -> Tensor:
             terms = coupled_loss(self.encoder(X), y, coupling, eps2=spec.eps2, scale=self._scale, running=running)

@@ -25,7 +25,7 @@ from ratemesh.methods.local import LocalTrainer
 from ratemesh.methods.messages import StatsMessage, pack, unpack
 from ratemesh.methods.partial_gauge import PartialGauge, PartialGaugeSpec
 from ratemesh.methods.protocol import PROPORTION_TOLERANCE, Exchange, Node, Payload, Round
-from ratemesh.methods.switches import warm_start
+from ratemesh.methods.switches import warm_start, with_prior
 
 
 class Alg3(Alg1):
@@ -147,13 +147,15 @@ class Alg3Program(Alg1Program):
         peers = {j: self._unpack(payload, j) for j, payload in inbox.items()}
         V_nbr = self._virtual({j: peer.stats for j, peer in peers.items()})
         self.Y = dual_step(self.Y, self.stats, V_nbr, strength * spec.rho)  # (R2_1a)
-        coupling = Coupling.of(self.Y, *fold_neighbours(self.stats, V_nbr), strength * spec.gamma)
+        folded = fold_neighbours(self.stats, V_nbr)
+        coupling = Coupling.of(self.Y, *folded, strength * spec.gamma)
+        start = with_prior(self.stats, folded, spec.running.prior)
         known = {j: peer.stats for j, peer in peers.items()}
         for s in plan.mine:  # clusters in parallel, turns inside a cluster
             if plan.before(s):
                 fresh = yield Exchange(f"turn in cluster {s}", {}, frozenset(plan.before(s)))
                 known |= {j: self._unpack(payload, j).stats for j, payload in fresh.items()}
-            stats = self._turn(t, s, self._mix(s, known), coupling)
+            stats = self._turn(t, s, self._mix(s, known, start), coupling)
             if plan.after(s):
                 told = pack(StatsMessage(stats), means=False, frame=False)
                 yield Exchange(f"turn in cluster {s}", dict.fromkeys(plan.after(s), told), frozenset())

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from ratemesh.core.consensus import Folded
 from ratemesh.core.gauge import align
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
@@ -45,10 +46,20 @@ class RunningSpec(Spec):
 
     beta: float = Field(0.1, ge=0, le=1, description="β, weight of a new batch; 1 is the paper's in-batch loss")
     refresh: int = Field(1, ge=1, description="batches between updates of the loss's curvature")
+    prior: float = Field(0.0, ge=0, le=1, description="part of the neighbours' statistics in a round's first estimate")
 
     def label(self) -> str:
         """Name the switch if it is on."""
         return "" if self.beta == 1 else "running statistics"
+
+
+def with_prior(stats: ClassStats, folded: Folded, weight: float) -> ClassStats:
+    """Pull V_k towards the neighbours' mean, which is 2T̄_k − V_k; a class that no neighbour shares stays.
+
+    For classes of which a node has few samples. It makes sense in a common frame only: with the gauge on.
+    """
+    pull = 2 * weight * (folded.n > 0).to(stats.V.dtype)
+    return ClassStats(stats.V + pull[:, None, None] * (folded.T_bar - stats.V), stats.mu, stats.m)
 
 
 class GaugeSpec(Spec):
