@@ -2,7 +2,9 @@
 
 import copy
 import itertools
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,12 +15,16 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.encoders.networks import Mlp
 from ratemesh.engines.meter import Traffic
 from ratemesh.engines.router import Router
-from ratemesh.errors import InputError
+from ratemesh.errors import InputError, RatemeshWarning
+from ratemesh.experiment.config import Config, make_config
+from ratemesh.experiment.experiment import run
+from ratemesh.experiment.site import Plan
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg3 import Alg3, Alg3Program, ClusterPlan
 from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.protocol import Node, Program
+from ratemesh.report.page import write_report
 
 K, P, D = 4, 6, 5
 LABELS = ((0, 1), (1, 2, 3), (0, 2))  # Algorithm 2 gives {0, 1} and {1, 2}: agent 1 is replicated
@@ -269,3 +275,38 @@ def test_peers_are_those_who_share_a_label_or_a_cluster() -> None:
     assert plan.clusters == [(0, 1), (2, 3)]
     assert plan.peers == (1, 3)
     assert (plan.before(0), plan.after(0)) == ((), (1,))
+
+
+def scenario(**changes: object) -> Config:
+    """The paper's second scenario on digits, as small as it gets."""
+    table = {
+        "rounds": 2,
+        "d": 16,
+        "partition": {"name": "labels", "labels": "5x4"},
+        "graph": {"name": "complete", "nodes": 5},
+        "encoders": [{"name": "mlp", "hidden": [16]}],
+        "method": {"name": "alg3"},
+        "engine": {"workers": 1},
+    }
+    return make_config({**table, **changes})
+
+
+@pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
+def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp_path: Path) -> None:
+    found = run(scenario(), tmp_path / "run")
+    assert (found.metrics["clusters"], found.metrics["critical_path"]) == (2, 3)
+    assert found.metrics["acc_own_closed"] >= found.metrics["acc_own"]
+    assert {"acc_label_aware", "acc_foreign"} <= found.metrics.keys()
+    network = json.loads((tmp_path / "run" / "network.json").read_text())
+    assert [node["clusters"] for node in network["nodes"]] == [[0], [0, 1], [1], [1], [0]]
+    page = write_report([tmp_path / "run"], tmp_path / "report.html").page.read_text()
+    assert "Algorithm 3" in page
+
+
+def test_replicas_that_do_not_fit_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ratemesh.experiment.site.available_memory", lambda: 1000)
+    with (
+        pytest.raises(InputError, match=r"5 nodes as 6 replicas need .* GB, 0.0 GB are free. Lower encoders.width"),
+        pytest.warns(RatemeshWarning),
+    ):
+        Plan(scenario()).check()

@@ -105,10 +105,19 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
         "rounds": config.rounds,
         "nodes": plan.topology.nodes,
         "test_samples": len(plan.data.y_test),
+        **_turns(plan),
     }
     write_json(folder.network, _network(plan, stats))
     write_json(folder.metrics, metrics)
     return metrics
+
+
+def _turns(plan: Plan) -> dict[str, int]:
+    """Return how many clusters there are, if any, and the critical path of a round: the turns in the longest."""
+    clusters = plan.config.method.clusters(plan.labels(), plan.data.num_classes)
+    if not clusters:
+        return {}
+    return {"clusters": len(clusters), "critical_path": max(len(cluster) for cluster in clusters)}
 
 
 def _stats(engine: Engine) -> tuple[list[ClassStats], int]:

@@ -1,7 +1,9 @@
 """A node as an engine hosts it: made from the configuration alone, in whatever process."""
 
 import json
+import os
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,8 +55,28 @@ class Plan:
             _warn(gap_in_words)
         shape = tuple(self.data.X_train.shape[1:])
         self.config.local.check(shape)
-        for spec in self.config.encoders:  # a network that does not fit the samples is found out now
-            spec.network(shape, d)
+        networks = [spec.network(shape, d) for spec in self.config.encoders]  # one that does not fit is found out now
+        self._check_memory([sum(p.numel() for p in network.parameters()) for network in networks])
+
+    def memberships(self) -> list[int]:
+        """Return S_i, in how many clusters node i takes part; 1 for methods without clusters."""
+        clusters = self.config.method.clusters(self.labels(), self.data.num_classes)
+        return [max(1, sum(i in cluster for cluster in clusters)) for i in range(self.topology.nodes)]
+
+    def _check_memory(self, parameters: Sequence[int]) -> None:
+        """Refuse networks and replicas that do not fit: weights, gradients and two moments, four bytes each.
+
+        Args:
+            parameters: of every architecture, in the order of `encoders`.
+        """
+        S = self.memberships()
+        needed = 16 * sum(count * parameters[i % len(parameters)] for i, count in enumerate(S))
+        if needed > (free := available_memory()):
+            raise InputError(
+                f"encoders must fit into memory: {self.topology.nodes} nodes as {sum(S)} replicas need "
+                f"{needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. Lower encoders.width, or choose a partition "
+                "with fewer replicas (ratemesh clusters shows them)."
+            )
 
     def node(self, index: int) -> Node:
         """Return what node `index` is given."""
@@ -143,6 +165,16 @@ def make_site(config_json: str, index: int) -> ExperimentSite:
 def factory(config: Config) -> SiteFactory:
     """Return the recipe of this experiment's sites."""
     return SiteFactory("ratemesh.experiment.site:make_site", config.model_dump_json(exclude_none=True))
+
+
+def available_memory() -> int:
+    """Return the bytes that can be had without swapping."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _warn(message: str) -> None:
