@@ -63,10 +63,10 @@ CIFAR = {
     "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
     "β = 0.02": ["method.running.beta=0.02"],
 }
-SHORT = ["rounds=6", "method.warm_start.epochs=4", "data.train_limit=20000", "output.evaluate_every=0"]
+SHORT = ["rounds=6", "method.warm_start.epochs=4", "data.train_limit=10000", "output.evaluate_every=0"]
 STUDIES = {
     "digits": Study("digits.toml", [], DIGITS),
-    "mnist": Study("mnist-iid-small.toml", ["rounds=8", "output.evaluate_every=0"], MNIST),
+    "mnist": Study("mnist-iid-small.toml", ["rounds=8", "data.train_limit=20000", "output.evaluate_every=0"], MNIST),
     "cifar10": Study("cifar10-iid-small.toml", SHORT, CIFAR),
     "cifar100": Study("cifar100-iid-small.toml", SHORT, CIFAR),
 }

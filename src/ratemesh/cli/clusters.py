@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ratemesh.cli import screen
+from ratemesh.cli.data import DataDir, at_data_dir
 
 if TYPE_CHECKING:
     from ratemesh.experiment.clusters import Clustering
@@ -31,6 +32,7 @@ def clusters(
     at_least: Annotated[
         int, typer.Option("--at-least", min=1, help="With --optimal: clusters that there must be.")
     ] = 1,
+    data_dir: DataDir = None,
 ) -> None:
     """Show how Algorithm 2 clusters the nodes of a configuration, and whether Assumption 4 holds.
 
@@ -44,7 +46,7 @@ def clusters(
 
     if at_least > 1 and not optimal:
         raise InputError(f"--at-least must come with --optimal; got --at-least {at_least} alone. Add --optimal.")
-    found = Clustering.of(Plan(load_config(config, set_ or [])), optimal=optimal, at_least=at_least)
+    found = Clustering.of(Plan(load_config(config, [*at_data_dir(data_dir), *(set_ or [])])), optimal=optimal, at_least=at_least)
     screen.console.print(_table(found))
     screen.console.print(LEGEND, style="dim")
     screen.say(summary(found))

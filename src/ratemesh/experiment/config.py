@@ -14,7 +14,7 @@ from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, PartitionSpec
 from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
-from ratemesh.experiment.presets import NAMES, PRESETS, merged
+from ratemesh.experiment.presets import NAMES, PRESETS, merged, preset_for
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.methods import METHODS, MethodSpec
 from ratemesh.methods.local import LocalSpec
@@ -84,7 +84,8 @@ def make_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Conf
     if preset not in PRESETS:
         raise InputError(f"preset must be a known name; got {preset!r}. {nearest(str(preset), PRESETS)}")
     try:
-        return Config.model_validate(merged(merged(NAMES, PRESETS[preset]), given))
+        below = merged(NAMES, preset_for(preset, given.get("method")))
+        return Config.model_validate(merged(below, given))
     except ValidationError as error:
         raise InputError(explain(error, Config, "")) from None
 

@@ -1,6 +1,7 @@
 """Configuration in, run folder out: the only module that knows all the others."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,8 +105,14 @@ def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, An
 def _record(t: int, played: Played) -> dict[str, Any]:
     """Return a round's record: means over the nodes, then every node's own log."""
     logs = [dict(log) for log in played.logs]
-    means = {key: sum(log[key] for log in logs) / len(logs) for key in logs[0]}
+    means = {key: _mean([log[key] for log in logs]) for key in logs[0]}
     return {"round": t, **means, "bytes": played.traffic.total_bytes, "nodes": logs}
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean over the nodes that have the number: one without neighbours knows of no disagreement."""
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def _checkpoint(engine: Engine, folder: RunFolder, t: int, config: Config) -> None:

@@ -61,7 +61,14 @@ def run_trials(
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "config.toml", config.to_toml())
     write_json(out / "trials.json", {"schema": SCHEMA, "trials": trials, "complete": False})
-    return resume_trials(out, progress)
+    try:
+        return resume_trials(out, progress)
+    except InputError:
+        if not (out / "trial-1").exists():  # it could not even start: leave nothing that is in the way of a better try
+            (out / "config.toml").unlink()
+            (out / "trials.json").unlink()
+            out.rmdir()
+        raise
 
 
 def is_trials(folder: Path) -> bool:

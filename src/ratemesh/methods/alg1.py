@@ -21,7 +21,7 @@ from ratemesh.methods.local import LocalTrainer
 from ratemesh.methods.messages import StatsMessage, pack, unpack
 from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Round, RoundLog
 from ratemesh.methods.switches import CouplingSpec, Gauge, GaugeSpec, RunningSpec, WarmStartSpec, warm_start, with_prior
-from ratemesh.metrics.geometry import overlap, relative_distance
+from ratemesh.metrics.geometry import overlap, relative_distance, share_class
 
 
 class Alg1(MethodSpec):
@@ -125,7 +125,7 @@ class Alg1Program:
     def _log(self, V_nbr: Sequence[ClassStats], coupling: Coupling, strength: float) -> RoundLog:
         """Say what this node knows: the terms of (lagran1_2) on its whole shard, and how far its neighbours are."""
         terms = self._terms(coupling)
-        distances = [relative_distance(self.stats, other) for other in V_nbr]
+        distances = [relative_distance(self.stats, other) for other in V_nbr if share_class(self.stats, other)]
         return {
             "expand": float(terms.expand),
             "compress": float(terms.compress),

@@ -1,6 +1,7 @@
 """How far apart nodes are, how far apart classes are, and how much room a class uses."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +16,7 @@ def disagreement(stats: Sequence[ClassStats], edges: Sequence[tuple[int, int]]) 
     0 at consensus, √2 for unrelated subspaces. On a graph without edges all pairs are compared. Nodes that share no
     class cannot disagree and are left out; NaN where no two nodes are left.
     """
-    pairs = [(i, j) for i, j in node_pairs(len(stats), edges) if bool((stats[i].held & stats[j].held).any())]
+    pairs = [(i, j) for i, j in node_pairs(len(stats), edges) if share_class(stats[i], stats[j])]
     directed = [pair for i, j in pairs for pair in ((i, j), (j, i))]
     return _mean([relative_distance(stats[i], stats[j]) for i, j in directed])
 
@@ -25,8 +26,15 @@ def node_pairs(nodes: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, 
     return list(edges) or list(itertools.combinations(range(nodes), 2))
 
 
+def share_class(a: ClassStats, b: ClassStats) -> bool:
+    """Whether there is a class of which both have samples."""
+    return bool((a.held & b.held).any())
+
+
 def relative_distance(a: ClassStats, b: ClassStats) -> float:
-    """Return ‖V_a − V_b‖ / ‖V_a‖ over the classes both hold."""
+    """Return ‖V_a − V_b‖ / ‖V_a‖ over the classes both hold; NaN where they share none, for they cannot disagree."""
+    if not share_class(a, b):
+        return math.nan
     shared = (a.held & b.held).to(a.V.dtype)[:, None, None]
     return float(((a.V - b.V) * shared).norm() / (a.V * shared).norm().clamp(min=1e-12))
 

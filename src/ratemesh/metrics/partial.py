@@ -1,5 +1,6 @@
 """Accuracies where nodes hold only some of the classes: what each knows, what it cannot know, and both fused."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -22,7 +23,7 @@ def partial_accuracies(
 
     `acc_label_aware`: residuals of a class averaged over the nodes that hold it. `acc_own`, `acc_foreign`: one node
     alone, among all classes, on samples of classes that it holds or does not hold; `acc_own_closed`: on its own
-    classes, among its own classes. All three are means over nodes.
+    classes, among its own classes. All three are means over the nodes that there are such samples for.
     """
     held = holders(stats)
     if bool(held.all()):
@@ -37,10 +38,16 @@ def partial_accuracies(
         foreign.append(_right(residuals[~mine], y_test[~mine]))
     return {
         "acc_label_aware": judge.score(Z_test, y_test, held[:, None, :]),
-        "acc_own": fmean(own),
-        "acc_own_closed": fmean(closed),
-        "acc_foreign": fmean(foreign),
+        "acc_own": _mean(own),
+        "acc_own_closed": _mean(closed),
+        "acc_foreign": _mean(foreign),
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean of what is known: to a node that holds every class no sample is foreign."""
+    known = [value for value in values if not math.isnan(value)]
+    return fmean(known) if known else math.nan
 
 
 def _right(residuals: Tensor, y: Tensor) -> float:

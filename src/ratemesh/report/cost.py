@@ -143,10 +143,12 @@ def _states(run: Run) -> dict[int, State]:
 def _state(file: Path) -> State:
     with safe_open(file, "pt") as tensors:
         names = list(tensors.keys())
+        # Algorithm 3 keeps a network a cluster that the node is in; they are alike, and any one will do.
+        prefix = min((name.partition("modules.")[0] for name in names if "modules." in name), default="") + "modules."
         shapes = {
-            name: tuple(tensors.get_slice(name).get_shape())
+            name.removeprefix(prefix): tuple(tensors.get_slice(name).get_shape())
             for name in names
-            if name.startswith("modules.") and not name.endswith(BUFFERS)
+            if name.startswith(prefix) and not name.endswith(BUFFERS)
         }
         counts = tuple(tensors.get_tensor("m").tolist()) if "m" in names else ()
     return State(_total(shapes.values()), tuple(sorted(shapes.items())), counts)
@@ -171,8 +173,11 @@ def _rebuilt(config: Config | None, nodes: Iterable[int]) -> dict[int, State]:
 
 
 def _shape(config: Config) -> tuple[int, ...] | None:
+    settings = config.data.model_dump()
     if config.data.name == "subspaces":
-        return (int(config.data.model_dump()["ambient"]),)
+        return (int(settings["ambient"]),)
+    if settings.get("path") is not None:  # a file in the data set's place
+        return None
     return KNOWN.get(table_for(config.data.name) or config.data.name, (None, 0))[0]
 
 
@@ -183,6 +188,8 @@ def _classes(run: Run, states: dict[int, State]) -> float:
     known = KNOWN.get(table_for(name) or name, ((), 0))[1] or number(run.setting("data.classes"))
     if counts:
         return counts[0]
+    if run.setting("data.path") is not None or run.setting("data.coarse", False):
+        known = math.nan
     if math.isfinite(known):
         return known
     return math.nan if run.features is None else int(run.features.y.max()) + 1

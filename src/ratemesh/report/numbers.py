@@ -102,6 +102,12 @@ METRICS: dict[str, Metric] = {
     "acc_average": Metric("Accuracy, averaged", "features averaged over nodes, as in the paper", in_percent, "high"),
     "acc_energy": Metric("Accuracy, fused", "residuals added over nodes", in_percent, "high"),
     "acc_node": Metric("Accuracy, one node", "one node alone, mean over nodes", in_percent, "high"),
+    "acc_label_aware": Metric(
+        "Accuracy, label-aware", "residuals of a class averaged over the nodes that hold it", in_percent, "high"
+    ),
+    "acc_own": Metric("Accuracy, own labels", "one node on the classes it holds, among all", in_percent, "high"),
+    "acc_own_closed": Metric("Accuracy, own labels, closed", "the same, among its own classes", in_percent, "high"),
+    "acc_foreign": Metric("Accuracy, foreign labels", "one node on classes it does not hold", in_percent, "high"),
     "acc_knn": Metric("Accuracy, neighbours", "k nearest neighbours at one node", in_percent, "high"),
     "acc_linear": Metric("Accuracy, linear probe", "linear classifier at one node", in_percent, "high"),
     "disagreement": Metric("Disagreement", "‖V_i − V_j‖ / ‖V_i‖ over edges; ideal 0", in_digits, "low"),
@@ -129,6 +135,8 @@ METRICS: dict[str, Metric] = {
     "sample_passes": Metric("Sample passes", "samples that went through a training step", in_count),
     "rounds": Metric("Rounds", "of communication"),
     "nodes": Metric("Nodes", ""),
+    "clusters": Metric("Clusters", "that hold every label between their members"),
+    "critical_path": Metric("Turns in the longest cluster", "one after the other in a round"),
     "train_samples_per_class": Metric("Training samples per class", "all nodes together"),
     "test_samples": Metric("Held-out samples", ""),
 }

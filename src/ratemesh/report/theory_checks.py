@@ -14,7 +14,7 @@ from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import proportion_gap, theorem1_gaps
 from ratemesh.errors import InputError
-from ratemesh.metrics.geometry import relative_distance
+from ratemesh.metrics.geometry import relative_distance, share_class
 
 STEPS = 2
 """T', inner gradient steps of a round."""
@@ -249,7 +249,8 @@ def numerical_rank(values: Tensor) -> int:
 
 def consensus(stats: Sequence[ClassStats]) -> float:
     """Return the largest ‖V_i − V_j‖/‖V_i‖ over all pairs of nodes, neighbours or not, on shared classes."""
-    return max(relative_distance(a, b) for a, b in itertools.permutations(stats, 2))
+    pairs = [(a, b) for a, b in itertools.permutations(stats, 2) if share_class(a, b)]
+    return max((relative_distance(a, b) for a, b in pairs), default=0.0)
 
 
 def decomposition_gaps(parts: Sequence[ClassStats], eps2: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from ratemesh.report.figures import style
 from ratemesh.report.figures.style import Drawn
@@ -98,7 +98,7 @@ def _panel(
     axis.set_xlabel(name)
     axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+    axis.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))  # as many digits as tell the ticks apart
 
 
 def _line(found: Sequence[Point], cost: str, kind: str) -> tuple[list[float], list[float]]:

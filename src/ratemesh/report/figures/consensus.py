@@ -75,7 +75,8 @@ def _missing(runs: Sequence[Run]) -> tuple[str, ...]:
             notes.append(f"{run.name}: no round is recorded.")
             continue
         if not run.curve("disagreement").known:
-            notes.append(f"{run.name}: no disagreement is recorded; without edges there is none.")
+            why = "its nodes do not send statistics" if run.network.get("edges") else "without edges there is none"
+            notes.append(f"{run.name}: no disagreement is recorded; {why}.")
         if not run.curve("overlap").known:
             notes.append(f"{run.name}: no overlap is recorded.")
     return tuple(notes)

@@ -17,17 +17,33 @@ def paper_section(runs: Sequence[Run]) -> Html:
     """Return our numbers beside Table I of the paper, for the data sets that it has."""
     by_data: dict[str, list[tuple[int, Run]]] = {}
     for index, run in enumerate(runs):
-        if key := table_for(str(run.setting("data.name", ""))):
+        if key := _table_of(run):
             by_data.setdefault(key, []).append((index, run))
     if not by_data:
-        data = sorted({str(run.setting("data.name", "not known")) for run in runs})
+        data = sorted({_data(run) for run in runs})
         theirs, ours = ", ".join(TABLE), ", ".join(data)
         words = f"The paper's Table I is on {theirs}. The runs here are on {ours}, so nothing is set beside it."
         return section("paper", "Beside the paper", paragraph(words))
-    others = [run.name for run in runs if not table_for(str(run.setting("data.name", "")))]
+    others = [run.name for run in runs if not _table_of(run)]
     left_out = paragraph(f"Not in the paper's table: {', '.join(others)}.", class_="quiet") if others else ""
     tables = [_paper_table(key, ours) for key, ours in by_data.items()]
     return section("paper", "Beside the paper", *tables, left_out, _footnotes("cifar100" in by_data))
+
+
+def _table_of(run: Run) -> str | None:
+    """Return the part of the table that is on the run's data: the data set itself, not a file in its place."""
+    return None if _instead(run) else table_for(str(run.setting("data.name", "")))
+
+
+def _instead(run: Run) -> str:
+    """Return what a run has in place of the data set that it names; nothing if it has that."""
+    if table_for(str(run.setting("data.name", ""))) is None:
+        return ""
+    return "a file in place of " if run.setting("data.path") else "superclasses of " * bool(run.setting("data.coarse"))
+
+
+def _data(run: Run) -> str:
+    return _instead(run) + str(run.setting("data.name", "not known"))
 
 
 def _paper_table(key: str, ours: Sequence[tuple[int, Run]]) -> Html:
@@ -80,6 +96,8 @@ def _cosine(run: Run) -> str:
 def _budget(run: Run) -> str:
     """Return what ours is: trained for how long, and how often."""
     rounds = f"{run.setting('rounds', '?')} rounds of {run.setting('local.epochs', '?')} local epochs"
+    if before := run.setting("method.warm_start.epochs", 0):
+        rounds += f" after {before} of cross-entropy"
     done = len(run.complete)
     often = f", {done} trials" if done == run.planned else f", {done} of {run.planned} trials"
     return f"ours: {rounds}" + (often if run.trials else "")
