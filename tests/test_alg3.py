@@ -1,9 +1,7 @@
 """Algorithm 3: against a plain transcription of the paper, against Algorithm 1, and over clusters with replicas."""
 
-import copy
 import itertools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,6 @@ from torch import Tensor, nn
 
 from ratemesh.core.gauge import align, alignment
 from ratemesh.core.stats import ClassStats
-from ratemesh.encoders.networks import Mlp
-from ratemesh.engines.meter import Traffic
-from ratemesh.engines.router import Router
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import run
@@ -22,139 +17,30 @@ from ratemesh.experiment.site import Plan
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg3 import Alg3, Alg3Program, ClusterPlan
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Node, Program
 from ratemesh.report.page import write_report
-
-K, P, D = 4, 6, 5
-LABELS = ((0, 1), (1, 2, 3), (0, 2))  # Algorithm 2 gives {0, 1} and {1, 2}: agent 1 is replicated
-PRINTED = {
-    "objective_scale": "paper",
-    "rho": 0.1,
-    "gamma": 1.0,
-    "coupling": {"schedule": "constant"},
-    "running": {"beta": 1.0},
-    "gauge": {"enabled": False},
-    "warm_start": {"epochs": 0},
-}
-COLD = {"warm_start": {"epochs": 0}}
+from toy_alg3 import COLD, LABELS, PRINTED, Paper, make_nodes, play
 
 
-def make_nodes(labels: Sequence[tuple[int, ...]], lr: float = 0.01, epochs: int = 1, seed: int = 0) -> list[Node]:
-    """Nodes with a linear encoder in float64; a batch is the whole shard, so an epoch is one step."""
-    draw = torch.Generator().manual_seed(seed)
-    centres = torch.randn(K, P, generator=draw, dtype=torch.float64)
-    found = []
-    for i, held in enumerate(labels):
-        y = torch.tensor([k for k in held for _ in range(4 + i)])
-        X = centres[y] + 0.3 * torch.randn(len(y), P, generator=draw, dtype=torch.float64)
-        found.append((X, y))
-    total = sum(len(y) for _, y in found)
-    N = len(labels)
-    return [
-        Node(
-            index=i,
-            neighbours=tuple(j for j in range(N) if j != i),
-            X=X,
-            y=y,
-            num_classes=K,
-            share=len(y) / total,
-            encoder=Mlp(hidden=()).build((P,), D, seed, i).double(),
-            local=LocalSpec(epochs=epochs, batch_size=1000, lr=lr, weight_decay=0),
-            seed=seed,
-            labels=tuple(labels),
-        )
-        for i, (X, y) in enumerate(found)
-    ]
-
-
-def play(programs: Sequence[Program], t: int) -> Traffic:
-    router = Router(len(programs))
-    rounds = {i: program.round(t) for i, program in enumerate(programs)}
-    inboxes: list[tuple[int, object]] = [(i, None) for i in rounds]
-    while rounds:
-        for i, inbox in inboxes:
-            try:
-                router.post(i, next(rounds[i]) if inbox is None else rounds[i].send(inbox))  # type: ignore[arg-type]
-            except StopIteration:
-                del rounds[i]
-        inboxes = list(router.ready())
-        assert inboxes or not rounds, router.stuck()
-    return router.traffic
-
-
-class Paper:
-    """The printed formulas, virtual node by virtual node and edge by edge, with autograd."""
-
-    def __init__(self, nodes: Sequence[Node], clusters: Sequence[Sequence[int]], rho: float, gamma: float) -> None:
-        self.nodes, self.clusters, self.rho, self.gamma = nodes, clusters, rho, gamma
-        self.virtual = [(s, i) for s, cluster in enumerate(clusters) for i in cluster]
-        self.S = {i: sum(i in c for c in clusters) for i in range(len(nodes))}
-        self.net: dict[tuple[int, int], nn.Module] = {v: copy.deepcopy(nodes[v[1]].encoder) for v in self.virtual}
-        self.optimizer = {v: torch.optim.Adam(net.parameters(), lr=nodes[v[1]].local.lr) for v, net in self.net.items()}
-        self.V = {v: self.second_moments(v) for v in self.virtual}
-        self.Y = {(v, u, k): torch.zeros(D, D, dtype=torch.float64) for v, u, k in self.edges()}
-
-    def edges(self) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
-        held = {v: set(self.nodes[v[1]].y.tolist()) for v in self.virtual}
-        return [(v, u, k) for v in self.virtual for u in self.virtual if u != v for k in sorted(held[v] & held[u])]
-
-    def second_moments(self, v: tuple[int, int]) -> dict[int, Tensor]:
-        node = self.nodes[v[1]]
-        Z = self.net[v](node.X)
-        return {k: Z[node.y == k].T @ Z[node.y == k] / (node.y == k).sum() for k in sorted(set(node.y.tolist()))}
-
-    def loss(self, v: tuple[int, int], T: dict[object, Tensor]) -> Tensor:
-        s = v[0]
-        alpha, eye = D / 0.5, torch.eye(D, dtype=torch.float64)
-        own = self.second_moments(v)
-        count = {(j, k): int((self.nodes[j].y == k).sum()) / self.S[j] for j in self.clusters[s] for k in range(K)}
-        m_k = {k: sum(count[j, k] for j in self.clusters[s]) for k in range(K)}
-        m_s, m = sum(m_k.values()), sum(len(node.y) for node in self.nodes)
-        mixed = {}
-        for k in range(K):
-            others = sum(count[j, k] / m_k[k] * self.V[s, j][k].detach() for j in self.clusters[s] if count[j, k])
-            mixed[k] = own.get(k, others)
-        R = 0.5 * torch.logdet(eye + alpha * sum(m_k[k] / m_s * mixed[k] for k in range(K)))
-        R_c = sum(0.5 * m_k[k] / m_s * torch.logdet(eye + alpha * mixed[k]) for k in range(K))
-        total = -(m_s / m) * (R - R_c)
-        for a, u, k in self.edges():
-            if a == v:
-                total = total + (self.Y[v, u, k] * own[k]).sum() + self.gamma * (own[k] - T[v, u, k]).square().sum()
-        return total
-
-    def round(self) -> None:
-        old = {v: {k: V.detach() for k, V in stats.items()} for v, stats in self.V.items()}
-        for v, u, k in self.edges():
-            self.Y[v, u, k] = self.Y[v, u, k] + self.rho * (old[v][k] - old[u][k])
-        T: dict[object, Tensor] = {(v, u, k): (old[v][k] + old[u][k]) / 2 for v, u, k in self.edges()}
-        for v in self.virtual:  # a cluster's members in turn
-            self.optimizer[v].zero_grad()
-            self.loss(v, T).backward()
-            self.optimizer[v].step()
-            self.V[v] = self.second_moments(v)
-        for i in range(len(self.nodes)):
-            replicas = [self.net[v] for v in self.virtual if v[1] == i]
-            for parameters in zip(*(net.parameters() for net in replicas), strict=True):
-                mean = sum(p.detach() for p in parameters) / len(parameters)
-                for p in parameters:
-                    p.data.copy_(mean)
-        self.V = {v: self.second_moments(v) for v in self.virtual}
-
-
-def test_every_round_is_that_of_a_plain_transcription_in_float64() -> None:
-    nodes = make_nodes(LABELS)
-    paper = Paper(nodes, [(0, 1), (1, 2)], rho=0.1, gamma=1.0)
+@pytest.mark.parametrize(
+    ("labels", "clusters"),
+    [(LABELS, [(0, 1), (1, 2)]), (((0, 1), (2, 3), (0,)), [(0, 1), (0, 1, 2)])],
+    ids=["one agent in two clusters", "two agents in the same two clusters"],
+)
+def test_every_round_is_that_of_a_plain_transcription_in_float64(
+    labels: tuple[tuple[int, ...], ...], clusters: list[tuple[int, ...]]
+) -> None:
+    nodes = make_nodes(labels)
+    paper = Paper(nodes, clusters, rho=0.1, gamma=1.0)
     programs = [Alg3(**PRINTED).program(node) for node in nodes]
-    assert programs[1].plan.mine == [0, 1]
+    assert programs[1].plan.clusters == clusters
     for t in range(1, 5):
         play(programs, t)
         paper.round()
         for s, i in paper.virtual:
             expected = paper.V[s, i]
-            for k in LABELS[i]:
+            for k in labels[i]:
                 torch.testing.assert_close(programs[i].stats.V[k], expected[k], rtol=1e-9, atol=1e-11)
-            assert programs[i].stats.held.nonzero().flatten().tolist() == list(LABELS[i])
+            assert programs[i].stats.held.nonzero().flatten().tolist() == list(labels[i])
 
 
 def test_with_all_labels_everywhere_it_is_algorithm_1() -> None:

@@ -53,6 +53,12 @@ def test_the_optimum_says_what_parallel_clusters_cost(config: Path, capsys: pyte
         clusters(config, None, FIVE, at_least=2)
 
 
+def test_the_folder_of_data_sets_can_be_named(config: Path, tmp_path: Path) -> None:
+    config.write_text('data = "mnist"\n')
+    with pytest.raises(InputError, match=r"data set 'mnist' must be in '.*elsewhere'"):
+        clusters(config, data_dir=tmp_path / "elsewhere")
+
+
 def plan(*overrides: str) -> Plan:
     return Plan(make_config({"data": "digits"}, overrides))
 

@@ -34,6 +34,7 @@ EXPERIMENTS = sorted((SRC.parents[1] / "experiments").glob("*.toml"))
         ({"local": {"batch_size": 1}}, ["local.batch_size", "got 1"]),
         ({"partition": "stratify"}, ["partition.name must be a known partition; got 'stratify'", "'stratified'"]),
         ({"preset": "papr"}, ["preset must be a known name; got 'papr'", "'paper'"]),
+        ({"preset": ["paper"]}, ["preset must be a known name; got ['paper']"]),
         ({"method": {"name": "no.such:Thing"}}, ["method.name must be importable", "no.such"]),
         ({"method": {"name": "json:JSONEncoder"}}, ["must be a subclass of MethodSpec"]),
         ({"method": {"name": 3}}, ["method.name must name a method; got 3"]),
@@ -86,8 +87,10 @@ def test_a_malformed_override_is_refused(text: str) -> None:
         make_config({}, [text])
 
 
-def test_preset_paper_turns_every_switch_off() -> None:
-    method = make_config({"preset": "paper"}).method.model_dump()
+@pytest.mark.parametrize("table", [{}, {"method": "alg3"}, {"method": {"name": "alg3", "eps2": 0.4}}])
+def test_preset_paper_turns_every_switch_off(table: dict[str, object]) -> None:
+    method = make_config({"preset": "paper", **table}).method.model_dump()
+    assert method["name"] == ("alg3" if table else "alg1")
     assert method["gauge"]["enabled"] is False
     assert method["running"]["beta"] == 1
     assert method["coupling"]["schedule"] == "constant"

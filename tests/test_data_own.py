@@ -103,6 +103,13 @@ def test_npz_that_cannot_be_used_says_why(tmp_path, changes, message):
     assert "a.npz" in str(found.value)
 
 
+def test_a_zip_file_of_other_things_is_no_npz(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x_train", b"plain bytes, not .npy")
+    with pytest.raises(InputError, match=r"must hold x_train, .* it holds nothing"):
+        Npz(path=tmp_path / "a.npz").load(0)
+
+
 def test_npz_cut_short_or_lying(tmp_path, monkeypatch):
     path = npz(tmp_path / "a.npz")
     whole = path.read_bytes()

@@ -55,7 +55,7 @@ def test_a_run_leaves_what_it_promises(reference: Path) -> None:
     accuracies = [metrics[key] for key in ("acc_average", "acc_energy", "acc_node")]
     assert all(0 <= value <= 1 for value in accuracies)
     assert metrics["bytes_total"] == sum(record["bytes"] for record in rounds) > 0
-    assert metrics["sample_passes"] == 6 * 72
+    assert metrics["sample_passes"] == (6 + 2) * 72  # two epochs of warm start
     assert "gauge" in metrics["method"]
     kept = read_tensors(reference / "features.safetensors")
     assert kept["Z_test"].shape == (4, 18, 8)
@@ -193,8 +193,11 @@ def test_a_lost_loss_names_node_class_and_round_and_keeps_the_checkpoint(tmp_pat
     with pytest.raises(NonFiniteError, match=r"node 3 must be finite; got nan in round 3, class [012].*Lower local.lr"):
         resume(folder)
     assert json.loads((folder / "checkpoint.json").read_text())["round"] == 2
-    with pytest.raises(NonFiniteError, match=r"of node \d must be finite.* round 1, class"):
-        run(tiny(local={"lr": 1e38, "epochs": 3}), tmp_path / "diverged")
+    wild = tiny(local={"lr": 1e38, "epochs": 3})
+    with pytest.raises(NonFiniteError, match=r"of node \d must be finite.* at the start of round 1, class"):
+        run(wild, tmp_path / "warm")
+    with pytest.raises(NonFiniteError, match=r"of node \d must be finite.* in round 1, class"):
+        run({**wild, "method": {"warm_start": {"epochs": 0}}}, tmp_path / "cold")
 
 
 def poison(path: Path) -> None:

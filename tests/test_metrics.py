@@ -94,6 +94,12 @@ def test_disagreement_counts_shared_classes_only():
     assert relative_distance(a, c) == pytest.approx(1, rel=1e-12)
 
 
+def test_nodes_that_share_no_class_have_no_distance():
+    a, b = stats_of(spread(0), spread(1)).only([0]), stats_of(spread(0), spread(1)).only([1])
+    assert math.isnan(relative_distance(a, b))
+    assert math.isnan(disagreement([a, b], [(0, 1)]))
+
+
 def test_disagreement_without_edges_is_not_a_number():
     assert math.isnan(disagreement([stats_of(spread(0))], []))
 

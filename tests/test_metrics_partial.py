@@ -39,6 +39,14 @@ def test_a_node_in_doubt_is_outvoted_by_those_who_know() -> None:
     assert partial_accuracies(stats, Z, torch.arange(4), 0.95, 1)["acc_label_aware"] == 1
 
 
+def test_a_node_that_holds_every_class_has_no_say_on_foreign_ones() -> None:
+    stats = [held(0, 1, 2, 3), held(2, 3)]
+    Z = torch.stack([AXES, AXES[[0, 2, 2, 3]]])
+    found = partial_accuracies(stats, Z, torch.arange(4), 0.95, 1)
+    assert found["acc_foreign"] == 0.5  # of node 1 alone: right on class 0, wrong on class 1
+    assert found["acc_own"] == 1
+
+
 def test_nothing_to_say_where_all_hold_all() -> None:
     full = held(0, 1, 2, 3)
     assert partial_accuracies([full, full], torch.stack([AXES, AXES]), torch.arange(4), 0.95, 1) == {}

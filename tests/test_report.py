@@ -135,6 +135,30 @@ def test_other_data_are_not_set_beside_the_paper(smoke: Path) -> None:
     assert not found.all("a", href="#cited")
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [('path = "mine.npz"', "a file in place of cifar100"), ("coarse = true", "superclasses of cifar100")],
+)
+def test_other_samples_under_a_known_name_are_not_set_beside_the_paper(setting: str, words: str, copy: Copy) -> None:
+    def swap(folder: Path) -> None:
+        config = folder / "config.toml"
+        config.write_text(config.read_text().replace("[data]", f"[data]\n{setting}"))
+
+    found = page(copy("ours", on("cifar100"), swap))
+    assert f"The runs here are on {words}, so nothing is set beside it." in found.text
+    assert not found.all("a", href="#cited")
+
+
+def test_a_warm_start_counts_in_the_budget_beside_the_paper(copy: Copy) -> None:
+    def warm(folder: Path) -> None:
+        config = folder / "config.toml"
+        text = config.read_text()
+        config.write_text(text.replace("[method.warm_start]\nepochs = 0", "[method.warm_start]\nepochs = 3"))
+
+    assert "ours: 4 rounds of 2 local epochs " in page(copy("cold", on("mnist"))).text
+    assert "ours: 4 rounds of 2 local epochs after 3 of cross-entropy" in page(copy("warm", on("mnist"), warm)).text
+
+
 def test_cited_cells_agree_with_each_other_but_for_the_doubtful() -> None:
     """WCCR fixes IIDR for balanced classes, to within heavy tails; the four cells that the report flags are off."""
     off = []

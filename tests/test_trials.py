@@ -68,6 +68,13 @@ def test_more_trials_may_follow_but_never_fewer(tmp_path: Path) -> None:
         more_trials(tmp_path / "t", 1)
 
 
+def test_trials_that_cannot_start_leave_nothing_in_the_way(tmp_path: Path) -> None:
+    lost = make_config({**TINY, "data": {"name": "mnist", "dir": str(tmp_path / "nowhere")}})
+    with pytest.raises(InputError, match="mnist"):
+        run_trials(lost, tmp_path / "trials", 2)
+    assert not (tmp_path / "trials").exists()
+
+
 def test_trials_need_room_and_a_number(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(InputError, match="new or empty folder"):

@@ -46,7 +46,8 @@ def clusters(
 
     if at_least > 1 and not optimal:
         raise InputError(f"--at-least must come with --optimal; got --at-least {at_least} alone. Add --optimal.")
-    found = Clustering.of(Plan(load_config(config, [*at_data_dir(data_dir), *(set_ or [])])), optimal=optimal, at_least=at_least)
+    plan = Plan(load_config(config, [*at_data_dir(data_dir), *(set_ or [])]))
+    found = Clustering.of(plan, optimal=optimal, at_least=at_least)
     screen.console.print(_table(found))
     screen.console.print(LEGEND, style="dim")
     screen.say(summary(found))

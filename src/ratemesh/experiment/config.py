@@ -81,7 +81,7 @@ def make_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Conf
     for override in overrides:
         _override(given, override)
     preset = given.get("preset", "default")
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise InputError(f"preset must be a known name; got {preset!r}. {nearest(str(preset), PRESETS)}")
     try:
         below = merged(NAMES, preset_for(preset, given.get("method")))

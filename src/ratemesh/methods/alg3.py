@@ -73,7 +73,7 @@ class Alg3(Alg1):
             return []
         return [
             f"Assumption 4 does not hold: class proportions differ between clusters by up to {gap:.3f}. "
-            "Set local.balance = true to draw classes equally often."
+            "Theorem 3 does not cover this; `ratemesh clusters` shows where, partition 'labels' can even it out."
         ]
 
 

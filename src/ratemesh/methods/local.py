@@ -107,8 +107,9 @@ class LocalTrainer:
         return self._error("loss", loss, label, t)
 
     def _error(self, what: str, value: float, label: int, t: int) -> NonFiniteError:
+        when = f"in round {t}" if t else "at the start of round 1"  # a warm start, or untrained features
         return NonFiniteError(
-            f"{what} of node {self.node} must be finite; got {value} in round {t}, class {label}. The last good "
+            f"{what} of node {self.node} must be finite; got {value} {when}, class {label}. The last good "
             f"checkpoint is kept. Lower local.lr (now {self.local.lr:g}), or raise local.batch_size."
         )
 

@@ -32,7 +32,7 @@ def read_npz(path: Path, channels: Channels) -> Decoded:
 
 def _member(archive: zipfile.ZipFile, key: str, path: Path) -> Array:
     """Read one array, after a look at its header."""
-    names = [name.removesuffix(".npy") for name in archive.namelist()]
+    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     if key not in names:
         raise InputError(f"'{path}' must hold {', '.join(KEYS)}; it holds {', '.join(names) or 'nothing'}.")
     what = f"{key} of '{path}'"

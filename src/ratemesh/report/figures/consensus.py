@@ -75,7 +75,8 @@ def _missing(runs: Sequence[Run]) -> tuple[str, ...]:
             notes.append(f"{run.name}: no round is recorded.")
             continue
         if not run.curve("disagreement").known:
-            why = "its nodes do not send statistics" if run.network.get("edges") else "without edges there is none"
+            asked = any("disagreement" in node for record in run.records for node in record["nodes"])
+            why = "without edges there is none" if asked else "its nodes do not send statistics"
             notes.append(f"{run.name}: no disagreement is recorded; {why}.")
         if not run.curve("overlap").known:
             notes.append(f"{run.name}: no overlap is recorded.")

@@ -39,7 +39,9 @@ def _instead(run: Run) -> str:
     """Return what a run has in place of the data set that it names; nothing if it has that."""
     if table_for(str(run.setting("data.name", ""))) is None:
         return ""
-    return "a file in place of " if run.setting("data.path") else "superclasses of " * bool(run.setting("data.coarse"))
+    if run.setting("data.path"):
+        return "a file in place of "
+    return "superclasses of " if run.setting("data.coarse") else ""
 
 
 def _data(run: Run) -> str:

@@ -1,0 +1,75 @@
+"""Runs whose nodes hold different labels, or send no statistics: records, network, costs and report of them."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from ratemesh.encoders import ENCODERS
+from ratemesh.experiment.experiment import run
+from ratemesh.experiment.files import read_json
+from ratemesh.report.cost import cost_of
+from ratemesh.report.figures import consensus
+from ratemesh.report.runs import open_run
+from ratemesh.report.underway import open_underway
+from toy_runs import SMOKE, page
+
+pytestmark = pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
+
+APART = ["rounds=2", "graph.name=complete", "method=alg3", 'partition={name="labels", labels=[[0, 1], [2], [0, 1]]}']
+"""Node 1 shares no label with anybody; clusters are {0, 1} and {1, 2}."""
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(SMOKE, tmp_path_factory.mktemp("partial") / "apart", overrides=APART).folder
+
+
+@pytest.fixture(scope="module")
+def dsgd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(SMOKE, tmp_path_factory.mktemp("partial") / "dsgd", overrides=["rounds=1", "method=dsgd"]).folder
+
+
+def test_who_shares_no_class_neither_agrees_nor_disagrees(apart: Path) -> None:
+    for line in (apart / "rounds.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        first, alone, last = (node["disagreement"] for node in record["nodes"])
+        assert alone is None
+        assert record["disagreement"] == pytest.approx((first + last) / 2)
+        assert min(first, last) > 0.05
+    edges = {tuple(edge["ends"]): edge["disagreement"] for edge in read_json(apart / "network.json")["edges"]}
+    assert edges[0, 1] is edges[1, 2] is None
+    # a node's own record knows the neighbour's statistics of before the round; the edge, those of after it
+    assert edges[0, 2] == pytest.approx(read_json(apart / "metrics.json")["disagreement"])
+
+
+def test_replicas_count_once_in_what_dsgd_would_send(apart: Path) -> None:
+    network = ENCODERS["mlp"](name="mlp", hidden=(32,)).network((16,), 16)
+    cost = cost_of(open_run(apart))
+    assert cost.dsgd == cost.dsgd_alike == 6 * 4 * sum(p.numel() for p in network.parameters())
+
+
+def test_accuracies_of_partial_labels_are_percentages_with_names(apart: Path) -> None:
+    words = page(apart).text
+    assert "acc_" not in words.partition("Settings")[0]
+    assert "Accuracy, label-aware" in words
+    own = read_json(apart / "metrics.json")["acc_own"]
+    assert f"among all {100 * own:.1f} %" in words
+    assert "Turns in the longest cluster" in words
+
+
+def test_clusters_are_known_while_a_run_is_under_way(apart: Path, tmp_path: Path) -> None:
+    for name in ("config.toml", "rounds.jsonl", "checkpoint.json", "checkpoints"):
+        (tmp_path / name).symlink_to(apart / name)
+    nodes = open_underway(tmp_path).network["nodes"]
+    assert [node["cluster"] for node in nodes] == [0, 0, 1]
+    assert [node["cluster"] for node in read_json(apart / "network.json")["nodes"]] == [0, 0, 1]
+
+
+def test_a_run_that_sends_no_statistics_says_why_it_has_no_disagreement(dsgd: Path, tmp_path: Path) -> None:
+    opened = open_run(dsgd)
+    drawn = consensus.draw([opened], tmp_path / "consensus", formats=["png"])
+    assert drawn.notes == ("dsgd: no disagreement is recorded; its nodes do not send statistics.",)
+    assert all(math.isnan(value) for value in opened.curve("disagreement").mean)
+    assert "D-SGD" in page(dsgd).text
