@@ -180,7 +180,7 @@ def scenario(**changes: object) -> Config:
 @pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
 def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp_path: Path) -> None:
     found = run(scenario(), tmp_path / "run")
-    assert (found.metrics["clusters"], found.metrics["critical_path"]) == (2, 3)
+    assert (found.metrics["clusters"], found.metrics["critical_path"]) == (2, 5)
     assert found.metrics["acc_own_closed"] >= found.metrics["acc_own"]
     assert {"acc_label_aware", "acc_foreign"} <= found.metrics.keys()
     network = json.loads((tmp_path / "run" / "network.json").read_text())

@@ -56,7 +56,7 @@ def test_accuracies_of_partial_labels_are_percentages_with_names(apart: Path) ->
     assert "Accuracy, label-aware" in words
     own = read_json(apart / "metrics.json")["acc_own"]
     assert f"among all {100 * own:.1f} %" in words
-    assert "Turns in the longest cluster" in words
+    assert "Longest chain of turns" in words
 
 
 def test_clusters_are_known_while_a_run_is_under_way(apart: Path, tmp_path: Path) -> None:

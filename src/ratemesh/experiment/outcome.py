@@ -13,6 +13,7 @@ from ratemesh.engines.protocol import Engine
 from ratemesh.experiment.files import write_json, write_tensors
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.site import Plan, spaced
+from ratemesh.graph.clusters import critical_path
 from ratemesh.methods.protocol import Payload
 from ratemesh.metrics.evaluate import Learned, evaluate, subspace_accuracies
 from ratemesh.metrics.geometry import relative_distance
@@ -113,11 +114,11 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
 
 
 def _turns(plan: Plan) -> dict[str, int]:
-    """Return how many clusters there are, if any, and the critical path of a round: the turns in the longest."""
+    """Return how many clusters there are, if any, and the critical path of a round, in turns."""
     clusters = plan.config.method.clusters(plan.labels(), plan.data.num_classes)
     if not clusters:
         return {}
-    return {"clusters": len(clusters), "critical_path": max(len(cluster) for cluster in clusters)}
+    return {"clusters": len(clusters), "critical_path": critical_path(clusters)}
 
 
 def _stats(engine: Engine) -> tuple[list[ClassStats], int]:

@@ -109,3 +109,19 @@ def cover_cost(
     """Return what one cover is better by, in this order: clusters short of `at_least`, replicas, hops, clusters."""
     hops = sum(hops_inside(cluster, distances) for cluster in clusters)
     return max(0, at_least - len(clusters)), replicas(clusters, len(distances)), hops, -len(clusters)
+
+
+def critical_path(clusters: Sequence[Sequence[int]]) -> int:
+    """Return the longest chain of turns in a round of Algorithm 3: what no number of machines can shorten.
+
+    Members of a cluster take turns, and an agent in several clusters is in one after the other.
+
+    >>> critical_path([(0, 1, 4), (1, 2, 3)])
+    5
+    """
+    free: dict[int, int] = {}
+    for cluster in clusters:
+        now = 0
+        for i in cluster:
+            now = free[i] = max(now, free.get(i, 0)) + 1
+    return max(free.values(), default=0)

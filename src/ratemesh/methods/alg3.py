@@ -150,15 +150,12 @@ class Alg3Program(Alg1Program):
         folded = fold_neighbours(self.stats, V_nbr)
         coupling = Coupling.of(self.Y, *folded, strength * spec.gamma)
         start = with_prior(self.stats, folded, spec.running.prior)
-        old = {j: peer.stats for j, peer in peers.items()}
-        known = dict(old)
-        for s in plan.mine:  # clusters in parallel: a turn in one is not seen in another; turns inside a cluster
-            before = {}
+        known = {j: peer.stats for j, peer in peers.items()}
+        for s in plan.mine:  # clusters in parallel, turns inside a cluster
             if plan.before(s):
-                inbox = yield Exchange(f"turn in cluster {s}", {}, frozenset(plan.before(s)))
-                before = {j: self._unpack(payload, j).stats for j, payload in inbox.items()}
-            stats = self._turn(t, s, self._mix(s, {**old, **before}, start), coupling)
-            known |= before
+                fresh = yield Exchange(f"turn in cluster {s}", {}, frozenset(plan.before(s)))
+                known |= {j: self._unpack(payload, j).stats for j, payload in fresh.items()}
+            stats = self._turn(t, s, self._mix(s, known, start), coupling)
             if plan.after(s):
                 told = pack(StatsMessage(stats), means=False, frame=False)
                 yield Exchange(f"turn in cluster {s}", dict.fromkeys(plan.after(s), told), frozenset())

@@ -136,7 +136,7 @@ METRICS: dict[str, Metric] = {
     "rounds": Metric("Rounds", "of communication"),
     "nodes": Metric("Nodes", ""),
     "clusters": Metric("Clusters", "that hold every label between their members"),
-    "critical_path": Metric("Turns in the longest cluster", "one after the other in a round"),
+    "critical_path": Metric("Longest chain of turns", "one after the other in a round"),
     "train_samples_per_class": Metric("Training samples per class", "all nodes together"),
     "test_samples": Metric("Held-out samples", ""),
 }
