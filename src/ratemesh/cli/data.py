@@ -97,8 +97,7 @@ def list_(data_dir: DataDir = None) -> None:
     def row(found: State) -> tuple[str, str, str, str]:
         there = [path for path, fault in found.faults.items() if fault != "missing"]
         size = decimal(sum(path.stat().st_size for path in there)) if there else "–"
-        wrong = [f"{path.name}: {fault}" for path, fault in found.faults.items() if fault]
-        words = "whole, verified" if found.whole else "missing" if not there else "\n".join(wrong)
+        words = "whole, verified" if found.whole else "missing" if not there else "not whole, see below"
         return found.name, words, size, str(root / found.layout.folder)
 
     root = known.data_dir(data_dir)
@@ -109,6 +108,9 @@ def list_(data_dir: DataDir = None) -> None:
     for found in states:
         out.add_row(*row(found))
     screen.console.print(out)
+    for found in states:  # a line each: in a narrow table names would be broken up
+        if any(fault not in ("", "missing") for fault in found.faults.values()):
+            screen.say("\n".join(f"{found.name}: {p.name}: {fault}" for p, fault in found.faults.items() if fault))
     absent = [found.name for found in states if not found.whole]
     if absent:
         screen.say(f"Get what is missing with: ratemesh data get {' '.join(absent)} --data-dir {root}")
