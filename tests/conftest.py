@@ -8,6 +8,8 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
+from ratemesh.core.stats import ClassStats
+
 settings.register_profile("local", deadline=None, max_examples=30)
 settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
@@ -64,5 +66,17 @@ def labels_of() -> LabelsOf:
     def draw(counts: Sequence[int], seed: int = 0) -> Tensor:
         y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
         return y[torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))]
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def stats_of(unit_rows: UnitRows, labels_of: LabelsOf) -> Callable[..., ClassStats]:
+    """Return a function that draws statistics of unit vectors, by default of classes 0 and 2 of three."""
+
+    def draw(
+        counts: Sequence[int] = (5, 0, 8), d: int = 6, seed: int = 0, dtype: torch.dtype = torch.float32
+    ) -> ClassStats:
+        return ClassStats.of(unit_rows(sum(counts), d, seed).to(dtype), labels_of(counts, seed), len(counts))
 
     return draw

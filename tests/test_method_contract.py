@@ -26,8 +26,23 @@ SETTINGS = {
     },
     "warm, ramped": {"coupling": {"schedule": "ramp", "start": 1, "ramp": 3}, "warm_start": {"epochs": 1}},
 }
+CODECS = {
+    "half": "half",
+    "int8": "int8",
+    "lowrank": {"name": "lowrank", "rank": 3, "inner": "int8"},
+    "lowrank by energy": {"name": "lowrank", "energy": 0.9, "inner": "half"},
+    "delta of packed": {"name": "delta", "inner": "packed"},
+    "delta of int8": {"name": "delta", "inner": {"name": "int8"}},
+    "delta of lowrank": {"name": "delta", "inner": {"name": "lowrank", "rank": 2}},
+}
+SETTINGS |= {words: {**SETTINGS["default"], "codec": codec} for words, codec in CODECS.items()}
 COUPLED = ("alg1", "alg3")
-CASES = [(name, words) for name in METHODS for words in SETTINGS if name in COUPLED or words == "default"]
+CASES = [
+    (name, words)
+    for name in METHODS
+    for words in SETTINGS
+    if words == "default" or name == "alg1" or (name in COUPLED and words not in CODECS)
+]
 LINE = of_edges(3, [(0, 1), (1, 2)])
 GRAPHS = {"line": LINE, "one node": of_edges(1, []), "no edges": of_edges(3, [])}
 
@@ -116,7 +131,8 @@ def test_meter_agrees_with_the_declared_formula(case: tuple[str, str]) -> None:
         _, traffic = play(programs, t)
         for node in given:
             sent = sum(count for (_, i, _), count in traffic.bytes.items() if i == node.index)
-            assert sent == spec.bytes_sent(node)
+            most = spec.bytes_sent(node)
+            assert sent < most if spec.bytes_vary else sent == most  # rank d, the most by energy, is never needed here
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)

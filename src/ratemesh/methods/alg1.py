@@ -17,8 +17,9 @@ from ratemesh.core.lagrangian import ConsensusTerms, Coupling, lagrangian
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.graph import Topology
+from ratemesh.methods.codecs import PACKED, CodecField
 from ratemesh.methods.local import LocalTrainer
-from ratemesh.methods.messages import StatsMessage, pack, unpack
+from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
 from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Round, RoundLog
 from ratemesh.methods.switches import CouplingSpec, Gauge, GaugeSpec, RunningSpec, WarmStartSpec, warm_start, with_prior
 from ratemesh.metrics.geometry import overlap, relative_distance, share_class
@@ -34,6 +35,7 @@ class Alg1(MethodSpec):
     running: RunningSpec = RunningSpec()
     gauge: GaugeSpec = GaugeSpec()
     warm_start: WarmStartSpec = WarmStartSpec()
+    codec: CodecField = Field(PACKED, description="how statistics travel: packed, half, int8, lowrank or delta")
 
     def program(self, node: Node) -> "Alg1Program":
         """Return node i's part."""
@@ -45,17 +47,29 @@ class Alg1(MethodSpec):
         return self.warm_start.epochs
 
     def bytes_sent(self, node: Node) -> int:
-        """Return |N_i|·K·d(d+1)/2 floats and K counts (Remark 2, one triangle), and what the gauge adds."""
+        """Return |N_i| times the bytes of K classes, K counts and what the gauge adds.
+
+        Packed, that is |N_i|·K·d(d+1)/2 floats (Remark 2, one triangle) and the rest; see `codecs` for the others. With
+        a rank chosen by energy it is the most there can be, rank d.
+        """
         K, d = node.num_classes, node.encoder.gauge.shape[0]
-        floats = K * d * (d + 1) // 2 + K + (K * d if self.gauge.uses_means else 0)
-        return len(node.neighbours) * 4 * (floats + (1 if self.gauge.enabled else 0))
+        return len(node.neighbours) * message_bytes(
+            self.codec, K, K, d, means=self.gauge.uses_means, frame=self.gauge.enabled
+        )
+
+    @property
+    def bytes_vary(self) -> bool:
+        """Whether the codec chooses its rank by itself."""
+        return not self.codec.fixed_size
 
     def label(self, topology: Topology) -> str:
         """Name the configuration and the switches that are on; without edges nothing can be coupled."""
         alone = [self.running.label(), self.warm_start.label()]
         if not topology.edges:
             return " + ".join(["Centralised MCR²" if topology.nodes == 1 else "Independent MCR²", *filter(None, alone)])
-        return " + ".join(["Algorithm 1", *filter(None, [self.gauge.label(), self.coupling.label(), *alone])])
+        return " + ".join(
+            ["Algorithm 1", *filter(None, [self.gauge.label(), self.coupling.label(), *alone, self.codec.label()])]
+        )
 
 
 class Alg1Program:
@@ -69,6 +83,7 @@ class Alg1Program:
         self.gauge = Gauge(spec.gauge, root=node.index == 0)
         self.stats = self._shard_stats(0)  # V^(0), l. 3
         self.Y = torch.zeros_like(self.stats.V)  # Y^(0) = 0, l. 2
+        self.stream = self._stream(means=spec.gauge.uses_means, frame=spec.gauge.enabled)
 
     @property
     def sample_passes(self) -> int:
@@ -86,13 +101,15 @@ class Alg1Program:
         strength = spec.coupling.at(t)
         if t == 1 and spec.warm_start.epochs:
             self._warm_up()  # ours
-        inbox = yield self._exchange()  # l. 3 / 15: transmit V_i^(t-1) to all neighbours
-        peers = {j: unpack(payload, j, node.num_classes, self.stats.d) for j, payload in inbox.items()}
+        exchange, told = self._exchange(node.neighbours)
+        inbox = yield exchange  # l. 3 / 15: transmit V_i^(t-1) to all neighbours
+        peers = {j: self.stream.unpack(payload, j) for j, payload in inbox.items()}
         V_nbr = [peer.stats for peer in peers.values()]
-        self.Y = dual_step(self.Y, self.stats, V_nbr, strength * spec.rho)  # l. 7–8, (R1_2a)
-        folded = fold_neighbours(self.stats, V_nbr)  # (R1_T)
-        coupling = Coupling.of(self.Y, *folded, strength * spec.gamma)
-        self._train(t, coupling, with_prior(self.stats, folded, spec.running.prior))  # l. 9–12, (R1_2c)
+        # As told on both ends of an edge, so that Y_ij = −Y_ji and T_ij = T_ji whatever the codec loses.
+        self.Y = dual_step(self.Y, told, V_nbr, strength * spec.rho)  # l. 7–8, (R1_2a)
+        coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr), strength * spec.gamma)  # (R1_T)
+        start = with_prior(self.stats, fold_neighbours(self.stats, V_nbr), spec.running.prior)  # ours
+        self._train(t, coupling, start)  # l. 9–12, (R1_2c)
         self.stats = self._shard_stats(t)  # l. 14–15
         self.stats = self.gauge.turn(self.encoder, self.stats, list(peers.values()))  # ours
         return self._log(V_nbr, coupling, strength)
@@ -106,10 +123,14 @@ class Alg1Program:
         node = self.node
         return self.trainer.stats(self.encoder, node.X, node.y, node.num_classes, t)
 
-    def _exchange(self) -> Exchange:
-        message = StatsMessage(self.stats, self.gauge.hops)
-        payload = pack(message, means=self.spec.gauge.uses_means, frame=self.spec.gauge.enabled)
-        return Exchange("stats", dict.fromkeys(self.node.neighbours, payload), frozenset(self.node.neighbours))
+    def _stream(self, *, means: bool = False, frame: bool = False) -> Stream:
+        node = self.node
+        return Stream(self.spec.codec, node.index, node.num_classes, self.stats.d, means=means, frame=frame)
+
+    def _exchange(self, peers: Sequence[int]) -> tuple[Exchange, ClassStats]:
+        """Return what goes to all peers and comes from them, and the own statistics as the peers will read them."""
+        payload, told = self.stream.pack(StatsMessage(self.stats, self.gauge.hops))
+        return Exchange("stats", dict.fromkeys(peers, payload), frozenset(peers)), told
 
     def _train(self, t: int, coupling: Coupling, start: ClassStats) -> None:
         """Minimise the local augmented Lagrangian (lagran1_2) for T' steps; running statistics begin at `start`."""
@@ -143,9 +164,9 @@ class Alg1Program:
         return lagrangian(self.stats, coupling, self.spec.eps2, self._scale)[0]
 
     def state(self) -> dict[str, Tensor]:
-        """Return encoder, optimiser, duals, statistics and frame."""
+        """Return encoder, optimiser, duals, statistics, frame, and what the codec remembers."""
         own = {"Y": self.Y, "V": self.stats.V, "mu": self.stats.mu, "m": self.stats.m}
-        return {**self.trainer.state(), **own, "hops": torch.tensor(self.gauge.hops)}
+        return {**self.trainer.state(), **own, "hops": torch.tensor(self.gauge.hops), **self.stream.state("told.stats")}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
@@ -153,3 +174,4 @@ class Alg1Program:
         self.Y = state["Y"]
         self.stats = ClassStats(state["V"], state["mu"], state["m"])
         self.gauge.hops = int(state["hops"])
+        self.stream.load_state(state, "told.stats")

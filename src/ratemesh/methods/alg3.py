@@ -22,9 +22,9 @@ from ratemesh.graph import Topology
 from ratemesh.graph.clusters import Cluster, label_cover_clusters
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.methods.local import LocalTrainer
-from ratemesh.methods.messages import StatsMessage, pack, unpack
+from ratemesh.methods.messages import StatsMessage, message_bytes
 from ratemesh.methods.partial_gauge import PartialGauge, PartialGaugeSpec
-from ratemesh.methods.protocol import PROPORTION_TOLERANCE, Exchange, Node, Payload, Round
+from ratemesh.methods.protocol import PROPORTION_TOLERANCE, Exchange, Node, Round
 from ratemesh.methods.switches import warm_start, with_prior
 
 
@@ -38,16 +38,17 @@ class Alg3(Alg1):
         return Alg3Program(self, node)
 
     def bytes_sent(self, node: Node) -> int:
-        """Return the bytes of |K_i|·d(d+1)/2 numbers (Remark 4) and what goes with them, to all that get them.
+        """Return the bytes of |K_i| classes (Remark 4) and what goes with them, to all that get them.
 
-        Once to every peer, and once more to every cluster member whose turn is later.
+        Once to every peer, and once more, without means and hops, to every cluster member whose turn is later. Packed,
+        a class has d(d+1)/2 floats; with a rank chosen by energy the bytes are the most there can be, rank d.
         """
         K, d = node.num_classes, node.encoder.gauge.shape[0]
         plan = ClusterPlan.of(node)
         held = len(node.labels[node.index])
-        floats = held * d * (d + 1) // 2 + K
-        told = floats + (held * d if self.gauge.uses_means else 0) + (1 if self.gauge.enabled else 0)
-        return 4 * (len(plan.peers) * told + sum(len(plan.after(s)) for s in plan.mine) * floats)
+        told = message_bytes(self.codec, held, K, d, means=self.gauge.uses_means, frame=self.gauge.enabled)
+        turn = message_bytes(self.codec, held, K, d, means=False, frame=False)
+        return len(plan.peers) * told + sum(len(plan.after(s)) for s in plan.mine) * turn
 
     def label(self, topology: Topology) -> str:
         """Name the configuration and the switches that are on."""
@@ -127,6 +128,7 @@ class Alg3Program(Alg1Program):
         self.known: Mapping[int, ClassStats] = {}
         super().__init__(spec, node)  # V^(0), Y^(0) = 0
         self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
+        self.turns = {s: self._stream() for s in self.plan.mine}
         others = [Replica(copy.deepcopy(node.encoder), node, s) for s in self.plan.mine[1:]]
         self.replicas = dict(
             zip(self.plan.mine, [Replica(node.encoder, node, self.plan.mine[0]), *others], strict=True)
@@ -143,22 +145,23 @@ class Alg3Program(Alg1Program):
         strength = spec.coupling.at(t)
         if t == 1 and spec.warm_start.epochs:
             self._warm_up()  # ours
-        inbox = yield self._exchange()  # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
-        peers = {j: self._unpack(payload, j) for j, payload in inbox.items()}
-        V_nbr = self._virtual({j: peer.stats for j, peer in peers.items()})
-        self.Y = dual_step(self.Y, self.stats, V_nbr, strength * spec.rho)  # (R2_1a)
-        folded = fold_neighbours(self.stats, V_nbr)
-        coupling = Coupling.of(self.Y, *folded, strength * spec.gamma)
-        start = with_prior(self.stats, folded, spec.running.prior)
+        exchange, told = self._exchange(plan.peers)
+        inbox = yield exchange  # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
+        peers = {j: self.stream.unpack(payload, j) for j, payload in inbox.items()}
+        V_nbr = self._virtual({j: peer.stats for j, peer in peers.items()}, told)
+        # As told on both ends of an edge, so that Y_ij = −Y_ji and T_ij = T_ji whatever the codec loses.
+        self.Y = dual_step(self.Y, told, V_nbr, strength * spec.rho)  # (R2_1a)
+        coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr), strength * spec.gamma)
+        start = with_prior(self.stats, fold_neighbours(self.stats, V_nbr), spec.running.prior)
         known = {j: peer.stats for j, peer in peers.items()}
         for s in plan.mine:  # clusters in parallel, turns inside a cluster
             if plan.before(s):
                 fresh = yield Exchange(f"turn in cluster {s}", {}, frozenset(plan.before(s)))
-                known |= {j: self._unpack(payload, j).stats for j, payload in fresh.items()}
+                known |= {j: self.turns[s].unpack(payload, j).stats for j, payload in fresh.items()}
             stats = self._turn(t, s, self._mix(s, known, start), coupling)
             if plan.after(s):
-                told = pack(StatsMessage(stats), means=False, frame=False)
-                yield Exchange(f"turn in cluster {s}", dict.fromkeys(plan.after(s), told), frozenset())
+                payload, _ = self.turns[s].pack(StatsMessage(stats))
+                yield Exchange(f"turn in cluster {s}", dict.fromkeys(plan.after(s), payload), frozenset())
         self._average_replicas()
         self.stats = self._shard_stats(t)  # recomputed after the averaging
         self._turn_gauge(peers, known, coupling)  # ours
@@ -173,18 +176,10 @@ class Alg3Program(Alg1Program):
             replica.encoder.load_state_dict(first.encoder.state_dict())
         self.stats = self._shard_stats(0)
 
-    def _unpack(self, payload: Payload, sender: int) -> StatsMessage:
-        return unpack(payload, sender, self.node.num_classes, self.stats.d)
-
-    def _exchange(self) -> Exchange:
-        message = StatsMessage(self.stats, self.gauge.hops)
-        payload = pack(message, means=self.spec.gauge.uses_means, frame=self.spec.gauge.enabled)
-        return Exchange("stats", dict.fromkeys(self.plan.peers, payload), frozenset(self.plan.peers))
-
-    def _virtual(self, stats: Mapping[int, ClassStats]) -> list[ClassStats]:
+    def _virtual(self, stats: Mapping[int, ClassStats], told: ClassStats) -> list[ClassStats]:
         """Return the statistics of all other virtual nodes: S_j of every peer, S_i − 1 of this agent."""
         S = self.plan.S
-        return [stats[j] for j in stats for _ in range(S[j])] + [self.stats] * (S[self.node.index] - 1)
+        return [stats[j] for j in stats for _ in range(S[j])] + [told] * (S[self.node.index] - 1)
 
     def _mix(self, s: int, known: Mapping[int, ClassStats], own: ClassStats | None = None) -> ClassStats:
         """Return cluster s as agent i optimises it: counts m^s, own classes its own, the others the members'."""
@@ -240,14 +235,17 @@ class Alg3Program(Alg1Program):
         return lagrangian(mixed, coupling, self.spec.eps2, self._weight(mixed))[0]
 
     def state(self) -> dict[str, Tensor]:
-        """Return replicas, duals, statistics and frame."""
+        """Return replicas, duals, statistics, frame, and what the codec remembers."""
         own = {"Y": self.Y, "V": self.stats.V, "mu": self.stats.mu, "m": self.stats.m}
         replicas = {
             f"cluster.{s}.{name}": value
             for s, replica in self.replicas.items()
             for name, value in replica.trainer.state().items()
         }
-        return {**replicas, **own, "hops": torch.tensor(self.gauge.hops)}
+        told = self.stream.state("told.stats")
+        for s, stream in self.turns.items():
+            told |= stream.state(f"told.turn {s}")
+        return {**replicas, **own, "hops": torch.tensor(self.gauge.hops), **told}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
@@ -259,6 +257,9 @@ class Alg3Program(Alg1Program):
         self.Y = state["Y"]
         self.stats = ClassStats(state["V"], state["mu"], state["m"])
         self.gauge.hops = int(state["hops"])
+        self.stream.load_state(state, "told.stats")
+        for s, stream in self.turns.items():
+            stream.load_state(state, f"told.turn {s}")
 
 
 def _mean(values: Sequence[Tensor]) -> Tensor:

@@ -1,7 +1,8 @@
-"""Class statistics as a message: of every class held one triangle of V, the counts, and what the gauge needs."""
+"""Class statistics as a message: of every class held V as the codec sends it, the counts, and what the gauge needs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,13 +10,16 @@ from torch import Tensor
 from ratemesh.core.rates import half_logdet
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
+from ratemesh.methods.codecs import PACKED
+from ratemesh.methods.coding import CodecSpec, largest
+from ratemesh.methods.numbers import FLOAT_BYTES, Layout
 from ratemesh.methods.protocol import Payload
 
 NO_FRAME = -1
 """Hops of a node whose gauge is not yet tied to the root's."""
 
 TOLERANCE = 1e-3
-"""How far traces, eigenvalues and lengths may be off; a lossless message is off by rounding only."""
+"""How far traces, eigenvalues and lengths may be off by rounding; what the codec loses comes on top (`Bound`)."""
 
 
 @dataclass(frozen=True)
@@ -26,85 +30,213 @@ class StatsMessage:
     hops: int = NO_FRAME
 
 
-@lru_cache(maxsize=8)
-def _triangle(d: int) -> Tensor:
-    """Return flat positions of the upper triangle of a d×d matrix."""
-    rows, cols = torch.triu_indices(d, d).unbind()
-    return rows * d + cols
+class View(NamedTuple):
+    """What receivers have of a sender, for codecs that send differences to it.
+
+    Attributes:
+        V, mu: (h, d, d) and (h, d) of the classes held, sums of all differences so far.
+        held: (K,) which classes these are.
+        step: number of the last message, 0 for a whole one.
+    """
+
+    V: Tensor
+    mu: Tensor
+    held: Tensor
+    step: int
 
 
-def pack(message: StatsMessage, *, means: bool, frame: bool) -> Payload:
-    """Return the payload: V's upper triangles (lossless), counts, and means and hops if asked for.
+def message_bytes(codec: CodecSpec, h: int, num_classes: int, d: int, *, means: bool, frame: bool) -> int:
+    """Return the bytes of a message about h of K classes (the most, where the size varies): V, K counts, extras."""
+    return codec.size(h, d, means=means) + FLOAT_BYTES * num_classes + (4 if frame else 0)
 
-    V and the means travel for classes with samples only, |K_i|·d(d+1)/2 numbers (Remark 4); the counts of all K
-    classes say which.
+
+def pack(
+    message: StatsMessage, *, means: bool, frame: bool, codec: CodecSpec = PACKED, view: View | None = None
+) -> Payload:
+    """Return the payload: V as the codec sends it, counts, and means and hops if asked for.
+
+    V and the means travel for classes with samples only, |K_i|·d(d+1)/2 numbers (Remark 4) if packed; the counts of all
+    K classes say which.
+
+    Args:
+        view: what the receivers have, if the codec sends differences and this is not to be a whole message.
     """
     stats = message.stats
-    V = stats.V[stats.held].flatten(1)
-    payload = {"V": V.index_select(1, _triangle(stats.d).to(V.device)), "m": stats.m}
+    V, mu = stats.V[stats.held], stats.mu[stats.held]
+    step = 0
+    if view is not None and torch.equal(view.held, stats.held):
+        V, mu, step = V - view.V, mu - view.mu, view.step + 1
+    payload = {**codec.encode(V), "m": stats.m}
+    if codec.remembers:
+        payload["step"] = torch.tensor(step, dtype=torch.int32)
     if means:
-        payload["mu"] = stats.mu[stats.held]
+        payload |= codec.numbers.encode("mu", mu)
     if frame:
         payload["hops"] = torch.tensor(message.hops, dtype=torch.int32)
     return payload
 
 
-def unpack(payload: Payload, sender: int, num_classes: int, d: int) -> StatsMessage:
+def unpack(
+    payload: Payload,
+    sender: int,
+    num_classes: int,
+    d: int,
+    codec: CodecSpec = PACKED,
+    view: View | None = None,
+) -> StatsMessage:
     """Read and check a payload; a bad one is refused with the sender named."""
-    fault = _fault(payload, num_classes, d)
+    return read(payload, sender, num_classes, d, codec, view)[0]
+
+
+def read(
+    payload: Payload, sender: int, num_classes: int, d: int, codec: CodecSpec, view: View | None
+) -> tuple[StatsMessage, View]:
+    """Return what a payload says, and the sender's view as it is after it."""
+    fault = _malformed(payload, num_classes, d, codec) or _out_of_turn(payload, view)
     if not fault:
-        stats = _stats(payload, num_classes, d)
-        fault = _impossible(stats)
+        seen = _seen(payload, d, codec, view)
+        stats, fault = _settled(payload, seen, codec)
     if fault:
         raise RatemeshError(f"the message of node {sender} was refused: {fault}.")
-    return StatsMessage(stats, int(payload.get("hops", torch.tensor(NO_FRAME))))
+    return StatsMessage(stats, int(payload.get("hops", torch.tensor(NO_FRAME)))), seen
 
 
-def _fault(payload: Payload, num_classes: int, d: int) -> str:
+def _malformed(payload: Payload, num_classes: int, d: int, codec: CodecSpec) -> str:
     """Say what is wrong with names, types, shapes or values of the tensors; empty when nothing is."""
-    if names := sorted({"V", "m"} - payload.keys()) or sorted(payload.keys() - {"V", "m", "mu", "hops"}):
-        return f"it must hold V and m, perhaps mu and hops; lacking or unknown: {', '.join(names)}"
-    held = int((payload["m"] > 0).sum())
-    shapes = {"m": (num_classes,), "V": (held, d * (d + 1) // 2), "mu": (held, d), "hops": ()}
-    for name, tensor in sorted(payload.items(), key=lambda item: list(shapes).index(item[0])):  # m first: it says who
-        if tensor.shape != shapes[name] or tensor.is_floating_point() == (name == "hops"):
-            return f"'{name}' must have shape {shapes[name]}; got {tuple(tensor.shape)} of {tensor.dtype}"
-        if not bool(torch.isfinite(tensor).all()):
-            return f"'{name}' is not finite"
+    means = codec.numbers.layout("mu", (0, d))
+    must = [*codec.layout(0, d), "m", *(means if payload.keys() & means.keys() else ())]
+    if names := sorted(set(must) - payload.keys()) or sorted(payload.keys() - {*must, *means, "hops"}):
+        held = f"{', '.join(codec.layout(0, d))} and m, perhaps {', '.join(means)} and hops"
+        return f"it must hold {held}; lacking or unknown: {', '.join(names)}"
+    if fault := _misshapen(payload, {"m": ((num_classes,), None)}):  # m first: it says which classes are held
+        return fault
+    h = int((payload["m"] > 0).sum())
+    layout = {**codec.layout(h, d, payload), **codec.numbers.layout("mu", (h, d)), "hops": ((), torch.int32)}
+    if fault := _misshapen(payload, layout):
+        return fault
     if bool((payload["m"] < 0).any()):
         return f"counts must not be negative; got {payload['m'].tolist()}"
     if "hops" in payload and int(payload["hops"]) < NO_FRAME:
         return f"'hops' must be {NO_FRAME} or more; got {int(payload['hops'])}"
+    most = largest(difference=codec.remembers)
+    return codec.fault(payload, d) or (codec.numbers.fault("mu", payload, most) if "mu" in payload else "")
+
+
+def _misshapen(payload: Payload, layout: Layout) -> str:
+    """Say which tensor has another shape or type than in the layout, or is not finite; tensors not there are fine."""
+    for name, (shape, dtype) in layout.items():
+        tensor = payload.get(name)
+        if tensor is None:
+            continue
+        fits = tensor.dtype == dtype if dtype else tensor.is_floating_point()
+        if tensor.shape != shape or not fits:
+            wanted = f", not {dtype}" if dtype and not fits else ""
+            return f"'{name}' must have shape {shape}; got {tuple(tensor.shape)} of {tensor.dtype}{wanted}"
+        if not bool(torch.isfinite(tensor).all()):
+            return f"'{name}' is not finite"
     return ""
 
 
-def _impossible(stats: ClassStats) -> str:
-    """Say why these numbers cannot be statistics of unit vectors; empty when they can."""
-    trace = stats.V.diagonal(dim1=1, dim2=2).sum(1)
-    if bool(((trace - stats.held.to(trace.dtype)).abs() > TOLERANCE).any()):
-        return f"V must have trace 1 for every class with samples and 0 for the others; got {trace.tolist()}"
+def _out_of_turn(payload: Payload, view: View | None) -> str:
+    """Say why a difference cannot be added to what the receiver has; empty for whole messages."""
+    step = int(payload.get("step", torch.tensor(0)))
+    if step == 0:
+        return ""
+    if view is None or view.step != step - 1:
+        had = "none" if view is None else f"message {view.step}"
+        return f"it is a difference to message {step - 1}, the receiver has {had}; a whole message must come first"
+    return "" if torch.equal(view.held, payload["m"] > 0) else "a difference must be about the classes held before"
+
+
+def _seen(payload: Payload, d: int, codec: CodecSpec, view: View | None) -> View:
+    """Return what the receivers have after this message, as it was sent and not yet settled."""
+    m = payload["m"]
+    V = codec.decode(payload, d, m.dtype)
+    mu = codec.numbers.decode("mu", payload, m.dtype) if "mu" in payload else V.new_zeros(V.shape[:2])
+    step = int(payload.get("step", torch.tensor(0)))
+    if step and view is not None:
+        V, mu = view.V + V, view.mu + mu
+    return View(V, mu, m > 0, step)
+
+
+def _settled(payload: Payload, seen: View, codec: CodecSpec) -> tuple[ClassStats, str]:
+    """Return the statistics with every class in its place, and why they cannot be those of unit vectors."""
+    m, d = payload["m"], seen.V.shape[-1]
+    V, mu = m.new_zeros(len(m), d, d), m.new_zeros(len(m), d)
+    stats = ClassStats(V, mu, m)
+    if fault := _impossible(payload, seen, codec):
+        return stats, fault
+    V[seen.held] = codec.settle(seen.V)
+    mu[seen.held] = seen.mu
+    return stats, ""
+
+
+def _impossible(payload: Payload, seen: View, codec: CodecSpec) -> str:
+    """Say why these numbers cannot be what the codec makes of statistics of unit vectors; empty when they can."""
+    V, dtype = seen.V, seen.V.dtype
+    if not bool(torch.isfinite(V).all()):
+        return "V is not finite"
+    bound = codec.bound(payload, V.shape[-1], dtype)
+    trace = V.diagonal(dim1=1, dim2=2).sum(1)
+    low, high = 1 - bound.below - TOLERANCE, 1 + bound.above + TOLERANCE
+    if bool(((trace < low) | (trace > high) | (trace <= 0)).any()):
+        return f"V must have trace 1 for every class with samples; got {trace.tolist()}"
     # V + tolerance·I has a Cholesky factor exactly when no eigenvalue lies below −tolerance.
-    if not bool(torch.isfinite(half_logdet(stats.V, 1 / TOLERANCE)[0]).all()):
+    if not bool(torch.isfinite(half_logdet(V, 1 / (TOLERANCE + bound.norm[:, None, None]))[0]).all()):
         return "V must be positive semi-definite"
-    if bool((stats.mu.square().sum(1) > trace + TOLERANCE).any()):
+    off = codec.numbers.error("mu", payload, dtype).norm(dim=1) if "mu" in payload else torch.zeros_like(trace)
+    if bool((seen.mu.square().sum(1) > (1 + off).square() + TOLERANCE).any()):
         return "class means must not be longer than the samples they are means of"
     return ""
 
 
-def _stats(payload: Payload, num_classes: int, d: int) -> ClassStats:
-    """Put what came of the classes held where it belongs among all K classes."""
-    m = payload["m"]
-    V = m.new_zeros(num_classes, d, d)
-    mu = m.new_zeros(num_classes, d)
-    V[m > 0] = _symmetric(payload["V"], d)
-    if "mu" in payload:
-        mu[m > 0] = payload["mu"]
-    return ClassStats(V, mu, m)
+class Stream:
+    """Messages of one kind between a node and its peers, both ways, with what codec delta must remember.
 
+    A node reads its own messages as everybody else does. On every edge both ends then use the same V̂_i and V̂_j, which
+    is what keeps Y_ij = −Y_ji and T_ij = T_ji where messages are lossy.
+    """
 
-def _symmetric(packed: Tensor, d: int) -> Tensor:
-    """Return symmetric matrices (K, d, d) from packed upper triangles (K, d(d+1)/2)."""
-    upper = (
-        packed.new_zeros(packed.shape[0], d * d).index_copy(1, _triangle(d).to(packed.device), packed).view(-1, d, d)
-    )
-    return upper + upper.triu(1).mT
+    def __init__(
+        self, codec: CodecSpec, node: int, num_classes: int, d: int, *, means: bool = False, frame: bool = False
+    ) -> None:
+        self.codec = codec
+        self.node = node
+        self.num_classes = num_classes
+        self.d = d
+        self.means = means
+        self.frame = frame
+        self._views: dict[int, View] = {}
+
+    def pack(self, message: StatsMessage) -> tuple[Payload, ClassStats]:
+        """Return the payload, and the statistics as its receivers will read them: those sent, if nothing is lost."""
+        view = self._views.get(self.node)
+        payload = pack(message, means=self.means, frame=self.frame, codec=self.codec, view=view)
+        return payload, message.stats if self.codec.lossless else self.unpack(payload, self.node).stats
+
+    def unpack(self, payload: Payload, sender: int) -> StatsMessage:
+        """Read and check what a sender packed."""
+        message, view = read(payload, sender, self.num_classes, self.d, self.codec, self._views.get(sender))
+        if self.codec.remembers:
+            self._views[sender] = view
+        return message
+
+    def reset(self) -> None:
+        """Make the next message a whole one."""
+        self._views.pop(self.node, None)
+
+    def state(self, prefix: str) -> dict[str, Tensor]:
+        """Return what is remembered, (senders + 1)·h·(d² + d) numbers; nothing unless the codec remembers."""
+        found: dict[str, Tensor] = {}
+        for sender, view in self._views.items():
+            parts = {"V": view.V, "mu": view.mu, "held": view.held, "step": torch.tensor(view.step)}
+            found |= {f"{prefix}.{sender}.{name}": value for name, value in parts.items()}
+        return found
+
+    def load_state(self, state: Mapping[str, Tensor], prefix: str) -> None:
+        """Go on from `state`."""
+        senders = {int(key.split(".")[-2]) for key in state if key.startswith(f"{prefix}.")}
+        self._views = {}
+        for j in sorted(senders):
+            V, mu, held, step = (state[f"{prefix}.{j}.{name}"] for name in ("V", "mu", "held", "step"))
+            self._views[j] = View(V, mu, held, int(step))

@@ -130,7 +130,15 @@ class MethodSpec(NamedSpec):
 
     @abstractmethod
     def bytes_sent(self, node: Node) -> int:
-        """Return the payload bytes that a node sends a round, by formula; the meter must agree."""
+        """Return the payload bytes that a node sends a round, by formula; the meter must agree.
+
+        Where `bytes_vary` the formula gives the most that a node may send.
+        """
+
+    @property
+    def bytes_vary(self) -> bool:
+        """Whether messages differ in size from round to round."""
+        return False
 
     @abstractmethod
     def label(self, topology: Topology) -> str:

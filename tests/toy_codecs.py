@@ -1,0 +1,28 @@
+"""Codecs for tests: every kind, by a few words, and streams of messages about three classes in six dimensions."""
+
+from typing import Any
+
+from ratemesh.methods.alg1 import Alg1
+from ratemesh.methods.coding import CodecSpec
+from ratemesh.methods.messages import Stream
+
+K, D = 3, 6
+SETTINGS: dict[str, Any] = {
+    "packed": "packed",
+    "half": "half",
+    "int8": "int8",
+    "rank": {"name": "lowrank", "rank": 3},
+    "rank half": {"name": "lowrank", "rank": 3, "inner": "half"},
+    "rank int8": {"name": "lowrank", "rank": 3, "inner": "int8"},
+    "energy": {"name": "lowrank", "energy": 0.9},
+    "energy int8": {"name": "lowrank", "energy": 0.9, "inner": "int8"},
+}
+SETTINGS |= {f"delta {words}": {"name": "delta", "inner": codec} for words, codec in SETTINGS.items()}
+
+
+def codec_of(words: str) -> CodecSpec:
+    return Alg1(codec=SETTINGS[words]).codec
+
+
+def stream_of(words: str, node: int = 0) -> Stream:
+    return Stream(codec_of(words), node, K, D, means=True, frame=True)
