@@ -3,8 +3,9 @@
 import torch
 
 from benchmarks.tables import Table, aim
-from benchmarks.timing import interleave, milliseconds, threads
+from benchmarks.timing import interleave, milliseconds
 from ratemesh.data.augment import AugmentSpec
+from ratemesh.threads import pinned
 
 ROWS = 256
 COLOUR = {"brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2, "jitter": 0.8, "grey": 0.2}
@@ -26,7 +27,7 @@ def run(*, quick: bool) -> list[Table]:
     X = torch.randint(0, 256, (ROWS, 3, 32, 32), dtype=torch.uint8)
     draw = torch.Generator().manual_seed(0)
     specs = {name: AugmentSpec.model_validate(settings) for name, settings in SETS.items()}
-    with threads(1):
+    with pinned(1):
         timings = interleave(
             {name: lambda spec=spec: spec.apply(X, draw) for name, spec in specs.items()},  # type: ignore[misc]
             5 if quick else 60,

@@ -7,11 +7,12 @@ from torch import Tensor
 from benchmarks.loss import SETTING, draw_problems
 from benchmarks.reference import Problem
 from benchmarks.tables import Table
-from benchmarks.timing import Competitor, Timing, interleave, milliseconds, per_call, ratio, threads
+from benchmarks.timing import Competitor, Timing, interleave, milliseconds, per_call, ratio
 from ratemesh import ClassStats
 from ratemesh.core.grouping import group_by_class
 from ratemesh.core.lagrangian import Coupling, evaluate, lagrangian
 from ratemesh.core.running import RunningStats
+from ratemesh.threads import pinned
 
 STEPS = 4
 """Steps per sample: a multiple of every refresh interval."""
@@ -19,7 +20,7 @@ STEPS = 4
 
 def run(*, quick: bool) -> list[Table]:
     """Return all tables of this file."""
-    with threads(1):
+    with pinned(1):
         branches = {key: _time_branches(problem, 3 if quick else 25) for key, problem in draw_problems().items()}
         return [_branch_table(branches)]
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.tables import Table
-from benchmarks.timing import Competitor, Timing, interleave, milliseconds, ratio, threads
+from benchmarks.timing import Competitor, Timing, interleave, milliseconds, ratio
 from ratemesh.encoders import ENCODERS
 from ratemesh.methods import local
+from ratemesh.threads import pinned
 
 BATCHES = (64, 128, 256, 512, 1024)
 SHARD = 1024
@@ -47,12 +48,12 @@ def run(*, quick: bool) -> list[Table]:
     cases = (CONV[0], *NARROW) if quick else (*CONV, *NARROW, *WIDE)
     steps: dict[str, dict[str, Timing]] = {}
     for count in (1,) if quick else (1, 2):
-        with threads(count):
+        with pinned(count):
             for case in cases:
                 repeats = 3 if quick or case in WIDE else 12
                 label = f"{case}, {count} thread{'s' * (count > 1)}"
                 steps[label] = interleave(_variants(case), repeats, warmup=1)
-    with threads(1):
+    with pinned(1):
         encoding = {str(case): interleave(_cuts(case), 2 if quick else 8, warmup=1) for case in cases[:4]}
     return [_step_table(steps), _cut_table(encoding)]
 

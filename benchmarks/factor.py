@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.tables import Table
-from benchmarks.timing import Timing, interleave, milliseconds, ratio, threads
+from benchmarks.timing import Timing, interleave, milliseconds, ratio
+from ratemesh.threads import pinned
 
 SHAPES = ((11, 128), (100, 16))
 Route = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -14,7 +15,7 @@ Route = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 def run(*, quick: bool) -> list[Table]:
     """Return all tables of this file."""
-    with threads(1):
+    with pinned(1):
         return [_table(batch, size, 10 if quick else 150) for batch, size in SHAPES]
 
 

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from benchmarks.reference import Problem, draw_problem, folded, per_edge
 from benchmarks.tables import Table, aim
-from benchmarks.timing import Competitor, Timing, interleave, milliseconds, ratio, threads
+from benchmarks.timing import Competitor, Timing, interleave, milliseconds, ratio
 from ratemesh import ClassStats, consensus_loss
 from ratemesh.core.consensus import coupled_loss
+from ratemesh.threads import pinned
 
 CLASSES = (10, 100)
 LABELS = ("random", "balanced")
@@ -19,7 +20,7 @@ SETTING = "n = 1000, d = 128, 5 neighbours, float32, one thread; loss and gradie
 
 def run(*, quick: bool) -> list[Table]:
     """Return all tables of this file."""
-    with threads(1):
+    with pinned(1):
         problems = draw_problems()
         timings = {labels: _time_losses(problems, labels, 5 if quick else 40) for labels in LABELS}
         return [

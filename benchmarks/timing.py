@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
-
 Competitor = Callable[[], object]
 
 
@@ -61,17 +59,6 @@ def ratio(slow: Timing, fast: Timing) -> float:
 def milliseconds(timing: Timing) -> Sequence[str]:
     """Lower quartile and median in milliseconds, as two cells of a table."""
     return f"{timing.quartile * 1e3:.2f}", f"{timing.median * 1e3:.2f}"
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Fix the number of torch threads inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -80,3 +81,19 @@ def stats_of(unit_rows: UnitRows, labels_of: LabelsOf) -> Callable[..., ClassSta
         return ClassStats.of(unit_rows(sum(counts), d, seed).to(dtype), labels_of(counts, seed), len(counts))
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a real run, seconds long; tests that change it take a `copy`."""
+    from toy_runs import smoke_run  # figures are slow to import, and most tests need none
+
+    return smoke_run(tmp_path_factory.mktemp("smoke"))
+
+
+@pytest.fixture
+def copy(smoke: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that copies the smoke run and damages the copy, see `toy_runs.copier`."""
+    from toy_runs import copier
+
+    return copier(smoke, tmp_path)

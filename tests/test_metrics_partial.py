@@ -62,3 +62,6 @@ def test_weights_average_residuals() -> None:
     assert bool(torch.isinf(judge.residuals(Z, w)[:, 2]).all())
     with pytest.raises(InputError, match=r"weights must have shape \(3, 1, 4\) or \(3, 5, 4\); got \(3, 4\)"):
         judge.residuals(Z, w[:, 0])
+    for other, features in ((judge, Z[0]), (NearestSubspace("average", rank=1).fit_stats(held(0, 1, 2, 3)), Z)):
+        with pytest.raises(InputError, match=r"weights must come with features \(N, m, d\) and fusion='energy'"):
+            other.residuals(features, w)

@@ -17,17 +17,7 @@ from ratemesh.report.numbers import METRICS, in_bytes, in_count, in_digits, writ
 from ratemesh.report.page import write
 from ratemesh.report.page.markup import tag, text
 from ratemesh.report.page.write import render
-from toy_runs import Copy, Page, copier, edited, on, page, smoke_run
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke_run(tmp_path_factory.mktemp("report"))
-
-
-@pytest.fixture
-def copy(smoke: Path, tmp_path: Path) -> Copy:
-    return copier(smoke, tmp_path)
+from toy_runs import Copy, Page, edited, on, page
 
 
 def test_the_whole_report_is_one_self_contained_file(smoke: Path, copy: Copy, tmp_path: Path) -> None:

@@ -14,17 +14,7 @@ from ratemesh.report.cost import cost_of
 from ratemesh.report.folders import open_runs
 from ratemesh.report.page import write_report
 from ratemesh.report.runs import open_run
-from toy_runs import Copy, Damage, copier, edited, page, smoke_run, without
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke_run(tmp_path_factory.mktemp("report"))
-
-
-@pytest.fixture
-def copy(smoke: Path, tmp_path: Path) -> Copy:
-    return copier(smoke, tmp_path)
+from toy_runs import Copy, Damage, edited, page, without
 
 
 def test_costs_agree_with_the_formulas(smoke: Path) -> None:

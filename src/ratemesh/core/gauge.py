@@ -62,13 +62,12 @@ def align(
         raise InputError(f"means must not be negative; got {means}. 0 leaves class means out.")
     shared = (stats.held & target.held).to(stats.V.dtype)
     V, M = stats.V * shared[:, None, None], target.V
+    eye = torch.eye(stats.d, dtype=V.dtype, device=V.device)
     if away is not None:
         # ⟨Q V Qᵀ, cI⟩ = c·tr V whatever Q is, so with c the largest eigenvalue of B the targets M_k − B + cI have the
         # same maximiser and are positive semi-definite: the objective is convex again and the climb monotone.
-        eye = torch.eye(stats.d, dtype=V.dtype, device=V.device)
         V, M = stats.V, M * shared[:, None, None] - away + torch.linalg.eigvalsh(away)[-1] * eye
     pull = (means / 2) * torch.einsum("k,ka,kb->ab", shared, target.mu, stats.mu)
-    eye = torch.eye(stats.d, dtype=V.dtype, device=V.device)
     starts = [eye]
     if not from_identity_only:
         matched = _match_axes(stats, target, means)

@@ -83,6 +83,11 @@ class NearestSubspace:
             raise InputError(f"Z must have shape (m, {stats.d}) or (N, m, {stats.d}); got {tuple(Z.shape)}.")
         if not bool(torch.isfinite(Z).all()):
             raise InputError("Z must be finite; it holds NaN or infinity. Look for a diverged encoder.")
+        if weights is not None and (Z.ndim != 3 or self.fusion != "energy"):
+            raise InputError(
+                f"weights must come with features (N, m, d) and fusion='energy'; got Z of shape {tuple(Z.shape)} and "
+                f"fusion='{self.fusion}'. Leave them out, or fuse energies."
+            )
         if Z.ndim == 3 and self.fusion == "average":
             Z = Z.mean(0)
         # ‖z−μ‖² − ‖Φᵀ(z−μ)‖², with (z−μ) never formed per class: O(m K d r) in one product each.

@@ -115,7 +115,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
 
 def _turns(plan: Plan) -> dict[str, int]:
     """Return how many clusters there are, if any, and the critical path of a round, in turns."""
-    clusters = plan.config.method.clusters(plan.labels(), plan.data.num_classes)
+    clusters = plan.clusters()
     if not clusters:
         return {}
     return {"clusters": len(clusters), "critical_path": critical_path(clusters)}
@@ -130,7 +130,7 @@ def _stats(engine: Engine) -> tuple[list[ClassStats], int]:
 def _network(plan: Plan, stats: Sequence[ClassStats]) -> dict[str, Any]:
     """Return the graph as figures draw it; a replicated node is in several clusters, and drawn in its first."""
     encoders = plan.config.encoders
-    clusters = plan.config.method.clusters(plan.labels(), plan.data.num_classes)
+    clusters = plan.clusters()
     nodes = []
     for i, part in enumerate(plan.parts):
         mine = [s for s, cluster in enumerate(clusters) if i in cluster]

@@ -18,6 +18,7 @@ from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.files import read_tensors, write_tensors
 from ratemesh.graph import Topology
+from ratemesh.graph.clusters import memberships
 from ratemesh.methods.local import encode
 from ratemesh.methods.protocol import Node, Payload, Round
 from ratemesh.seeds import generator
@@ -58,10 +59,9 @@ class Plan:
         networks = [spec.network(shape, d) for spec in self.config.encoders]  # one that does not fit is found out now
         self._check_memory([sum(p.numel() for p in network.parameters()) for network in networks])
 
-    def memberships(self) -> list[int]:
-        """Return S_i, in how many clusters node i takes part; 1 for methods without clusters."""
-        clusters = self.config.method.clusters(self.labels(), self.data.num_classes)
-        return [max(1, sum(i in cluster for cluster in clusters)) for i in range(self.topology.nodes)]
+    def clusters(self) -> list[tuple[int, ...]]:
+        """Return the clusters that the method forms of these nodes; empty for methods that know none."""
+        return self.config.method.clusters(self.labels(), self.data.num_classes)
 
     def _check_memory(self, parameters: Sequence[int]) -> None:
         """Refuse networks and replicas that do not fit: weights, gradients and two moments, four bytes each.
@@ -69,13 +69,13 @@ class Plan:
         Args:
             parameters: of every architecture, in the order of `encoders`.
         """
-        S = self.memberships()
+        S = memberships(clusters, self.topology.nodes) if (clusters := self.clusters()) else [1] * self.topology.nodes
         needed = 16 * sum(count * parameters[i % len(parameters)] for i, count in enumerate(S))
         if needed > (free := available_memory()):
             raise InputError(
-                f"encoders must fit into memory: {self.topology.nodes} nodes as {sum(S)} replicas need "
-                f"{needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. Lower encoders.width, or choose a partition "
-                "with fewer replicas (ratemesh clusters shows them)."
+                f"encoders must fit into memory: {self.topology.nodes} nodes with {sum(S)} networks need "
+                f"{needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. Take narrower encoders, or a partition with "
+                "fewer replicas (ratemesh clusters shows them)."
             )
 
     def node(self, index: int) -> Node:

@@ -19,7 +19,7 @@ from ratemesh.core.theory import cluster_counts, proportion_gap
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters
+from ratemesh.graph.clusters import Cluster, label_cover_clusters, memberships
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.methods.local import LocalTrainer
 from ratemesh.methods.messages import StatsMessage, message_bytes
@@ -61,7 +61,7 @@ class Alg3(Alg1):
     def check(self, topology: Topology, counts: Tensor) -> list[str]:
         """Refuse a graph on which clusters cannot talk; return where Assumption 4 does not hold."""
         labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
-        clusters = label_cover_clusters(labels, counts.shape[1])
+        clusters = self.clusters(labels, counts.shape[1])
         edges = set(topology.edges)
         lacking = [(i, j) for c in clusters for i in c for j in c if i < j and (i, j) not in edges]
         if lacking:
@@ -92,7 +92,7 @@ class ClusterPlan:
         self.index = index
         self.clusters: list[Cluster] = label_cover_clusters(labels, K)
         self.mine = [s for s, cluster in enumerate(self.clusters) if index in cluster]
-        self.S = [sum(i in cluster for cluster in self.clusters) for i in range(len(labels))]
+        self.S = memberships(self.clusters, len(labels))
         near = {j for s in self.mine for j in self.clusters[s]}
         self.peers = tuple(j for j in neighbours if j in near or set(labels[j]) & set(labels[index]))
 
