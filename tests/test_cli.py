@@ -45,7 +45,8 @@ def test_help_teaches_with_an_example(command: str) -> None:
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        ("methods", ["alg1", "gamma = ", "coupling.", "schedule = late"]),
+        ("methods", ["alg1", "gamma = ", "coupling.", "schedule = late", "codec = packed"]),
+        ("codecs", ["packed", "half", "int8", "lowrank", "energy = ", "delta", "inner = "]),
         ("encoders", ["mlp", "conv4", "width = 1.0"]),
         ("datasets", ["digits", "subspaces", "test_fraction = 0.2"]),
         ("topologies", ["erdos_renyi", "ring", "grid", "star", "complete", "empty", "edge_file", "path required"]),

@@ -178,7 +178,9 @@ app.add_typer(data_app)
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, encoders, datasets, partitions, topologies, engines, presets.")],
+    what: Annotated[
+        str, typer.Argument(help="methods, codecs, encoders, datasets, partitions, topologies, engines, presets.")
+    ],
 ) -> None:
     """Show what a configuration can name, with every setting and its default.
 

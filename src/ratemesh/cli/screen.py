@@ -22,12 +22,14 @@ from ratemesh.experiment.presets import PRESETS
 from ratemesh.experiment.trials import Interval, TrialsResult
 from ratemesh.graph import TOPOLOGIES
 from ratemesh.methods import METHODS
+from ratemesh.methods.codecs import CODECS
 from ratemesh.specs import NamedSpec, Spec, nearest
 
 console = Console(soft_wrap=False, highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 CATALOGUES: dict[str, Mapping[str, type[NamedSpec]]] = {
+    "codecs": CODECS,
     "datasets": DATASETS,
     "encoders": ENCODERS,
     "engines": ENGINES,
@@ -174,11 +176,12 @@ def _settings(cls: type[Spec], indent: str) -> None:
         inner = field.annotation
         if name == "name":
             continue
-        if isinstance(inner, type) and issubclass(inner, Spec):
+        if isinstance(inner, type) and issubclass(inner, Spec) and not issubclass(inner, NamedSpec):
             console.print(f"{indent}{name}.", markup=False)
             _settings(inner, indent + "  ")
         else:
-            default = "required" if field.is_required() else f"= {field.get_default()}"
+            value = field.get_default()
+            default = "required" if field.is_required() else f"= {getattr(value, 'name', value)}"
             console.print(f"{indent}{name} {default}  {field.description or ''}", soft_wrap=True, markup=False)
 
 
