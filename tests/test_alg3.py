@@ -17,20 +17,26 @@ from ratemesh.experiment.site import Plan
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg3 import Alg3, Alg3Program, ClusterPlan
+from ratemesh.methods.local import LocalSpec
 from ratemesh.report.page import write_report
 from toy_alg3 import COLD, LABELS, PRINTED, Paper, make_nodes, play
 
 
 @pytest.mark.parametrize(
-    ("labels", "clusters"),
-    [(LABELS, [(0, 1), (1, 2)]), (((0, 1), (2, 3), (0,)), [(0, 1), (0, 1, 2)])],
-    ids=["one agent in two clusters", "two agents in the same two clusters"],
+    ("labels", "clusters", "balanced"),
+    [
+        (LABELS, [(0, 1), (1, 2)], False),
+        (((0, 1), (2, 3), (0,)), [(0, 1), (0, 1, 2)], False),
+        (LABELS, [(0, 1), (1, 2)], True),
+    ],
+    ids=["one agent in two clusters", "two agents in the same two clusters", "balanced classes"],
 )
 def test_every_round_is_that_of_a_plain_transcription_in_float64(
-    labels: tuple[tuple[int, ...], ...], clusters: list[tuple[int, ...]]
+    labels: tuple[tuple[int, ...], ...], clusters: list[tuple[int, ...]], balanced: bool
 ) -> None:
-    nodes = make_nodes(labels)
-    paper = Paper(nodes, clusters, rho=0.1, gamma=1.0)
+    """Balanced, every cluster optimises π_k = 1/K: a node's classes have equally many samples, clusters' have not."""
+    nodes = make_nodes(labels, balance=balanced)
+    paper = Paper(nodes, clusters, rho=0.1, gamma=1.0, balanced=balanced)
     programs = [Alg3(**PRINTED).program(node) for node in nodes]
     assert programs[1].plan.clusters == clusters
     for t in range(1, 5):
@@ -144,16 +150,19 @@ def test_the_climb_with_foreign_classes_is_monotone() -> None:
 def test_a_graph_that_does_not_join_a_cluster_is_refused_before_any_work() -> None:
     counts = torch.tensor([[4, 4, 0, 0], [0, 4, 4, 4], [4, 0, 4, 0]])
     with pytest.raises(InputError, match=r"clusters \[\(0, 1\), \(1, 2\)\] lack the edges \[\(1, 2\)\].*complete"):
-        Alg3().check(of_edges(3, [(0, 1), (0, 2)]), counts)
+        Alg3().check(of_edges(3, [(0, 1), (0, 2)]), counts, LocalSpec())
 
 
 def test_assumption_4_is_named_where_it_does_not_hold() -> None:
     even = torch.tensor([[6, 6, 0, 0], [0, 0, 6, 6]])
     complete = of_edges(2, [(0, 1)])
-    assert Alg3().check(complete, even) == []
+    assert Alg3().check(complete, even, LocalSpec()) == []
     skewed = torch.tensor([[6, 6, 0, 0], [0, 0, 6, 6], [1, 9, 9, 1]])
-    (gap,) = Alg3().check(of_edges(3, [(0, 1), (0, 2), (1, 2)]), skewed)
+    triangle = of_edges(3, [(0, 1), (0, 2), (1, 2)])
+    (gap,) = Alg3().check(triangle, skewed, LocalSpec())
     assert gap.startswith("Assumption 4 does not hold")
+    assert "local.balance = true" in gap
+    assert Alg3().check(triangle, skewed, LocalSpec(balance=True)) == []
 
 
 def test_peers_are_those_who_share_a_label_or_a_cluster() -> None:

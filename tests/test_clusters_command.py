@@ -71,6 +71,14 @@ def test_assumption_4_holds_for_the_first_scenario_and_for_even_nodes() -> None:
     assert summary(found) == "6 clusters of 6 nodes, 0 replicas, hops inside clusters: 0."
 
 
+def test_balance_settles_assumption_4_in_what_is_optimised() -> None:
+    found = Clustering.of(plan(*FIVE, "local.balance=true"))
+    assert found.trained.exact
+    assert not found.proportions.holds
+    assert "Assumption 4 holds in what is optimised: local.balance weighs" in assumption4(found)
+    assert "local.balance = true weighs all classes" in assumption4(Clustering.of(plan(*FIVE)))
+
+
 def test_members_without_a_path_are_said_to_have_none() -> None:
     found = Clustering.of(plan("partition.name=labels", "partition.labels=4x5", "graph.name=empty", "graph.nodes=4"))
     assert "hops inside clusters: no path" in summary(found)
@@ -81,7 +89,7 @@ def test_cluster_counts_are_those_of_the_paper_s_definition() -> None:
     m = found.counts.double()
     first = m[0] + m[1] / 2 + m[4]  # node 1 is in both clusters
     expected = first / first.sum() - m.sum(0) / m.sum()
-    torch.testing.assert_close(found.proportions[0], expected)
+    torch.testing.assert_close(found.proportions.gaps[0], expected)
 
 
 def test_rings_have_a_piece_a_cluster_that_grey_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,9 @@ PRINTED = {key: value for key, value in PRESETS["paper"]["method"].items() if ke
 COLD = {"warm_start": {"epochs": 0}}
 
 
-def make_nodes(labels: Sequence[tuple[int, ...]], lr: float = 0.01, epochs: int = 1, seed: int = 0) -> list[Node]:
+def make_nodes(
+    labels: Sequence[tuple[int, ...]], lr: float = 0.01, epochs: int = 1, seed: int = 0, *, balance: bool = False
+) -> list[Node]:
     """Nodes with a linear encoder in float64; a batch is the whole shard, so an epoch is one step."""
     draw = torch.Generator().manual_seed(seed)
     centres = torch.randn(K, P, generator=draw, dtype=torch.float64)
@@ -39,7 +41,7 @@ def make_nodes(labels: Sequence[tuple[int, ...]], lr: float = 0.01, epochs: int 
             num_classes=K,
             share=len(y) / total,
             encoder=Mlp(hidden=()).build((P,), D, seed, i).double(),
-            local=LocalSpec(epochs=epochs, batch_size=1000, lr=lr, weight_decay=0),
+            local=LocalSpec(epochs=epochs, batch_size=1000, lr=lr, weight_decay=0, balance=balance),
             seed=seed,
             labels=tuple(labels),
         )
@@ -65,8 +67,16 @@ def play(programs: Sequence[Program], t: int) -> Traffic:
 class Paper:
     """The printed formulas, virtual node by virtual node and edge by edge, with autograd."""
 
-    def __init__(self, nodes: Sequence[Node], clusters: Sequence[Sequence[int]], rho: float, gamma: float) -> None:
-        self.nodes, self.clusters, self.rho, self.gamma = nodes, clusters, rho, gamma
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        clusters: Sequence[Sequence[int]],
+        rho: float,
+        gamma: float,
+        *,
+        balanced: bool = False,
+    ) -> None:
+        self.nodes, self.clusters, self.rho, self.gamma, self.balanced = nodes, clusters, rho, gamma, balanced
         self.virtual = [(s, i) for s, cluster in enumerate(clusters) for i in cluster]
         self.S = {i: sum(i in c for c in clusters) for i in range(len(nodes))}
         self.net: dict[tuple[int, int], nn.Module] = {v: copy.deepcopy(nodes[v[1]].encoder) for v in self.virtual}
@@ -94,8 +104,9 @@ class Paper:
         for k in range(K):
             others = sum(count[j, k] / m_k[k] * self.V[s, j][k].detach() for j in self.clusters[s] if count[j, k])
             mixed[k] = own.get(k, others)
-        R = 0.5 * torch.logdet(eye + alpha * sum(m_k[k] / m_s * mixed[k] for k in range(K)))
-        R_c = sum(0.5 * m_k[k] / m_s * torch.logdet(eye + alpha * mixed[k]) for k in range(K))
+        pi = {k: 1 / K if self.balanced else m_k[k] / m_s for k in range(K)}
+        R = 0.5 * torch.logdet(eye + alpha * sum(pi[k] * mixed[k] for k in range(K)))
+        R_c = sum(0.5 * pi[k] * torch.logdet(eye + alpha * mixed[k]) for k in range(K))
         total = -(m_s / m) * (R - R_c)
         for a, u, k in self.edges():
             if a == v:

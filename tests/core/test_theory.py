@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratemesh.core.theory import cluster_counts, proportion_gap, theorem1_gaps, whole_sample_gap
+from ratemesh.core.theory import Proportions, cluster_counts, proportion_gap, theorem1_gaps
 
 
 def test_no_gap_when_all_conditions_hold():
@@ -101,4 +101,23 @@ def test_assumption_four_is_a_gap_of_zero():
     assert proportion_gap(cluster_counts(counts, [(0, 1), (2, 3)])) == 0
     apart = cluster_counts(counts, [(0, 1, 2), (3,)])
     assert proportion_gap(apart) == pytest.approx(2 / 3)  # class 2 is all of cluster 1, a third of the whole
-    assert whole_sample_gap(counts, [(0, 1, 2), (3,)]) == pytest.approx(2 / 5)
+    found = Proportions.of(counts, [(0, 1, 2), (3,)])
+    assert found.gap == pytest.approx(2 / 3)
+    assert found.excused.tolist() == [4 / 25, 2 / 5]  # cluster 1 has five samples, and one member
+    assert not found.holds
+
+
+def test_an_assumption_holds_as_nearly_as_whole_samples_allow():
+    """Seven samples of two classes cannot be equal at two nodes; one more of a class is excused, three are not."""
+    near, far = torch.tensor([[4, 3], [3, 4]]), torch.tensor([[6, 1], [1, 6]])
+    assert Proportions.of(near).holds
+    assert not Proportions.of(near).exact
+    assert not Proportions.of(far).holds
+    assert Proportions.of(torch.tensor([[30, 10], [3, 1]])).exact
+
+
+def test_balance_settles_unequal_counts_but_not_different_labels():
+    assert Proportions.of(torch.tensor([[6, 1], [1, 6]]), balanced=True).exact
+    partial = torch.tensor([[60, 10, 0], [10, 0, 60], [20, 30, 40]])
+    assert not Proportions.of(partial, balanced=True).holds
+    assert Proportions.of(partial, [(0, 1), (2,)], balanced=True).exact  # every cluster covers every label

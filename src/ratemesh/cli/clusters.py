@@ -104,16 +104,20 @@ def _count(number: int, word: str) -> str:
 
 def assumption4(found: "Clustering") -> str:
     """Return whether class proportions are equal over clusters, and where they are furthest off."""
-    gaps = found.proportions
-    gap = float(gaps.abs().max())
+    held, gaps = found.proportions, found.proportions.gaps
     s, k = divmod(int(gaps.abs().argmax()), gaps.shape[1])
     overall = float(found.counts[:, k].sum() / found.counts.sum())
     where = f"class {k} is {overall + float(gaps[s, k]):.4f} of cluster {s} and {overall:.4f} of all data"
-    if gap < 1e-9:
+    if held.exact:
         return "Assumption 4 holds exactly: every cluster has the class proportions of all data."
-    if gap <= found.whole_sample_gap:
-        return f"Assumption 4 holds as nearly as whole samples allow: off by at most {gap:.4f} ({where})."
+    if held.holds:
+        return f"Assumption 4 holds as nearly as whole samples allow: off by at most {held.gap:.4f} ({where})."
+    if found.trained.holds:
+        return (
+            "Assumption 4 holds in what is optimised: local.balance weighs all classes of a cluster equally. Samples "
+            f"alone would be off by up to {held.gap:.4f} ({where})."
+        )
     return (
-        f"Assumption 4 does not hold: class proportions of clusters are off by up to {gap:.4f} ({where}). Theorem 3 "
-        "does not cover this."
+        f"Assumption 4 does not hold: class proportions of clusters are off by up to {held.gap:.4f} ({where}). Theorem "
+        "3 does not cover this; local.balance = true weighs all classes of a cluster equally, and settles it."
     )

@@ -13,6 +13,16 @@ from ratemesh.core.grouping import group_by_class
 from ratemesh.errors import InputError
 
 
+def balanced_counts(m: Tensor) -> Tensor:
+    """Spread every total over the classes that have samples: counts (..., K) as class-balanced sampling draws them.
+
+    >>> balanced_counts(torch.tensor([6.0, 0.0, 2.0])).tolist()
+    [4.0, 0.0, 4.0]
+    """
+    held = m > 0
+    return m.sum(-1, keepdim=True) * held / held.sum(-1, keepdim=True).clamp(min=1)
+
+
 @dataclass(frozen=True, eq=False)
 class ClassStats:
     """Class-wise second moments, means and counts of features; a commutative monoid under `+`.
@@ -113,6 +123,10 @@ class ClassStats:
             raise InputError(f"weight must not be negative; got {weight}. Use 1/S_i for replicas.")
         keep = (self.m * weight > 0).to(self.V.dtype)
         return ClassStats(self.V * keep[:, None, None], self.mu * keep[:, None], self.m * weight)
+
+    def balanced(self) -> "ClassStats":
+        """Count all classes held equally often, the total kept: the proportions of class-balanced sampling."""
+        return ClassStats(self.V, self.mu, balanced_counts(self.m))
 
     def only(self, labels: Iterable[int]) -> "ClassStats":
         """Keep the classes in `labels`; the others become classes without samples."""

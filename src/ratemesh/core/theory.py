@@ -1,9 +1,15 @@
 """Conditions under which the paper proves its properties, checked in words a user can act on."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from ratemesh.core.stats import balanced_counts
+
+ROUNDING = 1e-9
+"""Gaps of proportions below this are rounding."""
 
 
 def theorem1_gaps(d: int, ranks: Tensor, proportions: Tensor, eps2: float) -> list[str]:
@@ -65,7 +71,46 @@ def cluster_counts(counts: Tensor, clusters: Sequence[Sequence[int]]) -> Tensor:
     return (member / member.sum(0)) @ counts.double()
 
 
-def whole_sample_gap(counts: Tensor, clusters: Sequence[Sequence[int]]) -> float:
-    """Return the proportion gap that whole samples excuse: one a member and one for the total, of m^s."""
-    sizes: list[float] = cluster_counts(counts, clusters).sum(1).tolist()
-    return max((len(cluster) + 1) / max(1.0, m) for cluster, m in zip(clusters, sizes, strict=True))
+@dataclass(frozen=True)
+class Proportions:
+    """How far class proportions are from equal over clusters (Assumption 4) or over nodes (Assumption 1).
+
+    The one rule on when an assumption counts as held: exactly, or off by no more than whole samples excuse.
+
+    Attributes:
+        gaps: (S, K) m_k^s/m^s − m_k/m; all 0 is the assumption.
+        excused: (S,) the gap that whole samples excuse: one sample a member and one for the total, of m^s.
+    """
+
+    gaps: Tensor
+    excused: Tensor
+
+    @classmethod
+    def of(
+        cls, counts: Tensor, clusters: Sequence[Sequence[int]] | None = None, *, balanced: bool = False
+    ) -> "Proportions":
+        """Compare the clusters, or the nodes if there are none.
+
+        Args:
+            counts: (N, K) samples per node and class.
+            balanced: whether training weighs the classes of a cluster (node) equally, as `local.balance` does.
+        """
+        groups = [(i,) for i in range(len(counts))] if clusters is None else clusters
+        m = cluster_counts(counts, groups)
+        excused = torch.tensor([len(group) + 1.0 for group in groups]) / m.sum(1).clamp(min=1)
+        return cls(proportion_gaps(balanced_counts(m) if balanced else m), excused)
+
+    @property
+    def gap(self) -> float:
+        """The largest deviation."""
+        return float(self.gaps.abs().max())
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is no gap but rounding."""
+        return self.gap < ROUNDING
+
+    @property
+    def holds(self) -> bool:
+        """Whether the assumption holds as nearly as whole samples allow."""
+        return self.exact or bool((self.gaps.abs().amax(1) <= self.excused).all())

@@ -8,6 +8,16 @@ from torch import Generator, Tensor
 from ratemesh.errors import InputError
 
 
+def check_room(batch_size: int, classes: int, where: str = "batch_size") -> None:
+    """Refuse a batch that has no row for each of a node's classes; `where` is the setting to name."""
+    fewest = max(2, classes)
+    if batch_size < fewest:
+        raise InputError(
+            f"{where} must leave room for every class in a balanced batch; got {batch_size} for a node with {classes} "
+            f"classes. Take at least {fewest}, or set local.balance = false."
+        )
+
+
 def balanced_batches(y: Tensor, batch_size: int, epochs: int, draw: Generator) -> Iterator[Tensor]:
     """Yield index batches, of equal size to within one row a class, with equally many rows of every class in `y`.
 
@@ -21,11 +31,7 @@ def balanced_batches(y: Tensor, batch_size: int, epochs: int, draw: Generator) -
     if len(y) == 0:
         raise InputError("y must hold labels to make batches of; got none. Give the node data.")
     classes = [torch.nonzero(y == k).flatten() for k in torch.unique(y)]
-    if batch_size < max(2, len(classes)):
-        raise InputError(
-            f"batch_size must leave room for every class in a balanced batch; got {batch_size} for {len(classes)} "
-            f"classes. Take at least {max(2, len(classes))}, or turn balancing off."
-        )
+    check_room(batch_size, len(classes))
     most = max(len(rows) for rows in classes)
     parts = -(-most // (batch_size // len(classes)))
     parts = max(1, min(parts, most * len(classes) // 2))  # no batch of one row

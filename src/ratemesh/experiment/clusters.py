@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ratemesh.core.theory import cluster_counts, proportion_gaps, whole_sample_gap
+from ratemesh.core.theory import Proportions
 from ratemesh.experiment.site import Plan
 from ratemesh.graph.clusters import Cluster, hops_inside, label_cover_clusters, memberships, replicas
 from ratemesh.graph.optimal_clusters import optimal_label_cover
@@ -19,12 +19,14 @@ class Clustering:
         clusters: 𝒱^1, …, 𝒱^S.
         labels: K_i of every node.
         counts: (N, K) samples per node and class.
+        balanced: whether training weighs all classes of a cluster equally (`local.balance`).
     """
 
     clusters: list[Cluster]
     labels: list[tuple[int, ...]]
     counts: Tensor
     topology: Topology
+    balanced: bool = False
 
     @classmethod
     def of(cls, plan: Plan, *, optimal: bool = False, at_least: int = 1) -> "Clustering":
@@ -34,7 +36,7 @@ class Clustering:
             clusters = optimal_label_cover(labels, plan.topology, K, at_least=at_least)
         else:
             clusters = label_cover_clusters(labels, K)
-        return cls(clusters, labels, plan.counts(), plan.topology)
+        return cls(clusters, labels, plan.counts(), plan.topology, plan.config.local.balance)
 
     @property
     def memberships(self) -> list[int]:
@@ -53,11 +55,11 @@ class Clustering:
         return [hops_inside(cluster, distances) for cluster in self.clusters]
 
     @property
-    def proportions(self) -> Tensor:
-        """Return m_k^s/m^s − m_k/m, (S, K): all 0 is Assumption 4."""
-        return proportion_gaps(cluster_counts(self.counts, self.clusters))
+    def proportions(self) -> Proportions:
+        """Class proportions of the samples that clusters hold."""
+        return Proportions.of(self.counts, self.clusters)
 
     @property
-    def whole_sample_gap(self) -> float:
-        """Return the part of a proportion's gap that is owed to whole samples."""
-        return whole_sample_gap(self.counts, self.clusters)
+    def trained(self) -> Proportions:
+        """Class proportions as training weighs them: what Assumption 4 asks of."""
+        return Proportions.of(self.counts, self.clusters, balanced=self.balanced)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ratemesh.core.stats import ClassStats
+from ratemesh.core.stats import ClassStats, balanced_counts
 from ratemesh.core.theory import theorem1_gaps
 from ratemesh.data import Dataset, class_counts
 from ratemesh.engines.protocol import SiteFactory
@@ -48,14 +48,17 @@ class Plan:
         total = counts.sum(0)
         if bool((total == 0).any()):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
-        for gap_in_words in self.config.method.check(self.topology, counts):
+        local = self.config.local
+        local.check_balance(counts)
+        for gap_in_words in self.config.method.check(self.topology, counts, local):
             _warn(gap_in_words)
         K, d = self.data.num_classes, self.config.d
         ranks = torch.full((K,), max(1, d // K)) if self.data.ranks is None else self.data.ranks
-        for gap_in_words in theorem1_gaps(d, ranks, total / total.sum(), self.config.method.eps2):
+        weights = balanced_counts(total) if local.balance else total
+        for gap_in_words in theorem1_gaps(d, ranks, weights / weights.sum(), self.config.method.eps2):
             _warn(gap_in_words)
         shape = tuple(self.data.X_train.shape[1:])
-        self.config.local.check(shape)
+        local.check(shape)
         networks = [spec.network(shape, d) for spec in self.config.encoders]  # one that does not fit is found out now
         self._check_memory([sum(p.numel() for p in network.parameters()) for network in networks])
 

@@ -18,7 +18,7 @@ from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.graph import Topology
 from ratemesh.methods.codecs import PACKED, CodecField
-from ratemesh.methods.local import LocalTrainer
+from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
 from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Round, RoundLog
 from ratemesh.methods.switches import CouplingSpec, Gauge, GaugeSpec, RunningSpec, WarmStartSpec, warm_start, with_prior
@@ -45,6 +45,11 @@ class Alg1(MethodSpec):
     def epochs_before(self) -> int:
         """Local epochs of the warm start."""
         return self.warm_start.epochs
+
+    def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
+        """Refuse a warm start whose batches cannot be balanced; return what the theory does not cover."""
+        self.warm_start.check(counts, local)
+        return super().check(topology, counts, local)
 
     def bytes_sent(self, node: Node) -> int:
         """Return |N_i| times the bytes of K classes, K counts and what the gauge adds.
@@ -135,7 +140,7 @@ class Alg1Program:
     def _train(self, t: int, coupling: Coupling, start: ClassStats) -> None:
         """Minimise the local augmented Lagrangian (lagran1_2) for T' steps; running statistics begin at `start`."""
         spec, node = self.spec, self.node
-        running = RunningStats(start, spec.running.beta, spec.running.refresh)
+        running = RunningStats(self._weighed(start), spec.running.beta, spec.running.refresh)
 
         def objective(X: Tensor, y: Tensor) -> Tensor:
             terms = coupled_loss(self.encoder(X), y, coupling, eps2=spec.eps2, scale=self._scale, running=running)
@@ -161,7 +166,14 @@ class Alg1Program:
 
     def _terms(self, coupling: Coupling) -> ConsensusTerms:
         """Return the terms of (lagran1_2) at the whole shard's statistics."""
-        return lagrangian(self.stats, coupling, self.spec.eps2, self._scale)[0]
+        return lagrangian(self._weighed(self.stats), coupling, self.spec.eps2, self._scale)[0]
+
+    def _weighed(self, stats: ClassStats) -> ClassStats:
+        """Return statistics as the loss weighs their classes: by samples, or equally where batches are balanced.
+
+        Only the loss: what is sent keeps the true counts, which say how much a node knows of a class.
+        """
+        return stats.balanced() if self.node.local.balance else stats
 
     def state(self) -> dict[str, Tensor]:
         """Return encoder, optimiser, duals, statistics, frame, and what the codec remembers."""

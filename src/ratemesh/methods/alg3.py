@@ -15,16 +15,16 @@ from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
 from ratemesh.core.lagrangian import ConsensusTerms, Coupling, lagrangian
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.theory import cluster_counts, proportion_gap
+from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import Cluster, label_cover_clusters, memberships
 from ratemesh.methods.alg1 import Alg1, Alg1Program
-from ratemesh.methods.local import LocalTrainer
+from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import StatsMessage, message_bytes
 from ratemesh.methods.partial_gauge import PartialGauge, PartialGaugeSpec
-from ratemesh.methods.protocol import PROPORTION_TOLERANCE, Exchange, Node, Round
+from ratemesh.methods.protocol import Exchange, Node, Round
 from ratemesh.methods.switches import warm_start, with_prior
 
 
@@ -58,8 +58,9 @@ class Alg3(Alg1):
         """Return the clusters of Algorithm 2."""
         return label_cover_clusters(labels, num_classes)
 
-    def check(self, topology: Topology, counts: Tensor) -> list[str]:
+    def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse a graph on which clusters cannot talk; return where Assumption 4 does not hold."""
+        self.warm_start.check(counts, local)
         labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
         clusters = self.clusters(labels, counts.shape[1])
         edges = set(topology.edges)
@@ -69,12 +70,12 @@ class Alg3(Alg1):
                 f"graph must join the members of every cluster for method 'alg3'; clusters {clusters} lack the edges "
                 f"{lacking}. Use graph.name = 'complete', or another graph with these edges."
             )
-        gap = proportion_gap(cluster_counts(counts, clusters))
-        if gap <= PROPORTION_TOLERANCE:
+        found = Proportions.of(counts, clusters, balanced=local.balance)
+        if found.holds:
             return []
         return [
-            f"Assumption 4 does not hold: class proportions differ between clusters by up to {gap:.3f}. "
-            "Theorem 3 does not cover this; `ratemesh clusters` shows where, partition 'labels' can even it out."
+            f"Assumption 4 does not hold: class proportions differ between clusters by up to {found.gap:.3f}. Theorem "
+            "3 does not cover this; `ratemesh clusters` shows where, local.balance = true weighs all classes equally."
         ]
 
 
@@ -187,7 +188,7 @@ class Alg3Program(Alg1Program):
         members = [known[j].scaled(1 / self.plan.S[j]) for j in self.plan.clusters[s] if j != self.node.index]
         total = ClassStats.sum([mine.scaled(1 / self.plan.S[self.node.index]), *members])  # m^s
         V = torch.where(mine.held[:, None, None], mine.V, total.V)  # common classes are replaced by the local one
-        return ClassStats.without_means(V, total.m)
+        return self._weighed(ClassStats.without_means(V, total.m))  # balanced: 1/K in every cluster, Assumption 4
 
     def _weight(self, mixed: ClassStats) -> float:
         """w, the weight of a cluster's ΔR: m^s/m as in (opt2), or 1."""

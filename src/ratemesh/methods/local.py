@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.data.augment import AugmentSpec
-from ratemesh.data.balance import balanced_batches
+from ratemesh.data.balance import balanced_batches, check_room
 from ratemesh.errors import NonFiniteError, NonFiniteFeaturesError
 from ratemesh.seeds import generator, seeded
 from ratemesh.specs import Spec
@@ -32,7 +32,7 @@ class LocalSpec(Spec):
     schedule: Literal["constant", "cosine"] = Field("cosine", description="of the learning rate, over the rounds")
     lr_final: float = Field(0.05, ge=0, le=1, description="cosine: part of lr that is left when the last round is over")
     decay_rounds: int = Field(0, ge=0, description="cosine: rounds that the decay takes; 0 is all of the run's")
-    balance: bool = Field(False, description="draw every class held equally often; rare samples come again")
+    balance: bool = Field(False, description="draw and weigh every class held equally; rare samples come again")
     augment: AugmentSpec = AugmentSpec()
 
     def over(self, rounds: int) -> "LocalSpec":
@@ -49,6 +49,11 @@ class LocalSpec(Spec):
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse samples of a shape that these settings cannot train on."""
         self.augment.check(shape, "local.augment")
+
+    def check_balance(self, counts: Tensor, where: str = "local.batch_size") -> None:
+        """Refuse batches that cannot be balanced at some node; counts (N, K) are samples per node and class."""
+        if self.balance:
+            check_room(self.batch_size, int((counts > 0).sum(1).max()), where)
 
 
 class LocalTrainer:

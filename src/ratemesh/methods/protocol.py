@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.theory import proportion_gap
+from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
 from ratemesh.methods.local import LocalSpec
@@ -28,9 +28,6 @@ Inbox = Mapping[int, Payload]
 
 RoundLog = Mapping[str, float]
 """What a node says of its round."""
-
-PROPORTION_TOLERANCE = 0.05
-"""Largest |m_ik/m_i − m_k/m| that still counts as Assumption 1 or 4: whole samples never divide exactly."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +107,23 @@ class MethodSpec(NamedSpec):
         """Local epochs before the first exchange, which count in a comparison of budgets."""
         return 0
 
-    def check(self, topology: Topology, counts: Tensor) -> list[str]:  # noqa: ARG002 - methods with clusters ask
+    def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:  # noqa: ARG002 - others ask
         """Refuse what the method cannot work on; return where the theory's assumptions do not hold, in words.
 
         Args:
             counts: (N, K) samples per node and class.
+            local: how nodes train: balanced batches settle unequal proportions of the classes that all nodes hold.
         """
-        gap = proportion_gap(counts)
-        if gap <= PROPORTION_TOLERANCE:
+        found = Proportions.of(counts, balanced=local.balance)
+        if found.holds:
             return []
+        remedy = (
+            "Use partition = 'stratified', or local.balance = true"
+            if bool((counts > 0).all())
+            else "Nodes hold different labels: use method.name = 'alg3', or partition = 'stratified'"
+        )
         return [
-            f"Assumption 1 does not hold: class proportions differ between nodes by up to {gap:.3f}. "
-            "Use partition = 'stratified', or balance the data; method 'alg3' is for nodes with different labels."
+            f"Assumption 1 does not hold: class proportions differ between nodes by up to {found.gap:.3f}. {remedy}."
         ]
 
     def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[tuple[int, ...]]:  # noqa: ARG002

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
+from torch import Tensor
 
 from ratemesh.core.consensus import Folded
 from ratemesh.core.gauge import align
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.methods.classifier import Classifier
-from ratemesh.methods.local import LocalTrainer
+from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import NO_FRAME, StatsMessage
 from ratemesh.methods.protocol import Node
 from ratemesh.specs import Spec
@@ -116,13 +117,21 @@ class WarmStartSpec(Spec):
         """Name the switch if it is on."""
         return "cross-entropy warm start" if self.epochs else ""
 
+    def within(self, local: LocalSpec) -> LocalSpec:
+        """Return the settings of local training with this many epochs and rows."""
+        return local.model_copy(update={"epochs": self.epochs, "batch_size": self.batch_size})
+
+    def check(self, counts: Tensor, local: LocalSpec) -> None:
+        """Refuse batches that cannot be balanced; counts (N, K) are samples per node and class."""
+        if self.epochs:
+            self.within(local).check_balance(counts, "method.warm_start.batch_size")
+
 
 def warm_start(spec: WarmStartSpec, node: Node) -> int:
     """Train the encoder with cross-entropy on local data; return the samples passed."""
     if not spec.epochs:
         return 0
     classifier = Classifier(node.encoder, node.num_classes)
-    local = node.local.model_copy(update={"epochs": spec.epochs, "batch_size": spec.batch_size})
-    trainer = LocalTrainer(classifier, local, node.seed, node.index, "warm start")
+    trainer = LocalTrainer(classifier, spec.within(node.local), node.seed, node.index, "warm start")
     trainer.train(node.X, node.y, classifier.loss, 0)
     return trainer.sample_passes
