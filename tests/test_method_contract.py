@@ -25,6 +25,7 @@ SETTINGS = {
         "gauge": {"enabled": False},
     },
     "warm, ramped": {"coupling": {"schedule": "ramp", "start": 1, "ramp": 3}, "warm_start": {"epochs": 1}},
+    "supervised": {"coupling": {"schedule": "late", "start": 2}, "cross_entropy": 2.0},
 }
 CODECS = {
     "half": "half",

@@ -21,7 +21,16 @@ from ratemesh.methods.codecs import PACKED, CodecField
 from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
 from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Round, RoundLog
-from ratemesh.methods.switches import CouplingSpec, Gauge, GaugeSpec, RunningSpec, WarmStartSpec, warm_start, with_prior
+from ratemesh.methods.switches import (
+    CouplingSpec,
+    Gauge,
+    GaugeSpec,
+    RunningSpec,
+    Supervision,
+    WarmStartSpec,
+    warm_start,
+    with_prior,
+)
 from ratemesh.metrics.geometry import overlap, relative_distance, share_class
 
 
@@ -35,6 +44,7 @@ class Alg1(MethodSpec):
     running: RunningSpec = RunningSpec()
     gauge: GaugeSpec = GaugeSpec()
     warm_start: WarmStartSpec = WarmStartSpec()
+    cross_entropy: float = Field(0.0, ge=0, description="weight of a local cross-entropy beside −ΔR; 0 is off (paper)")
     codec: CodecField = Field(PACKED, description="how statistics travel: packed, half, int8, lowrank or delta")
 
     def program(self, node: Node) -> "Alg1Program":
@@ -69,7 +79,7 @@ class Alg1(MethodSpec):
 
     def label(self, topology: Topology) -> str:
         """Name the configuration and the switches that are on; without edges nothing can be coupled."""
-        alone = [self.running.label(), self.warm_start.label()]
+        alone = [self.running.label(), self.warm_start.label(), "cross-entropy" if self.cross_entropy else ""]
         if not topology.edges:
             return " + ".join(["Centralised MCR²" if topology.nodes == 1 else "Independent MCR²", *filter(None, alone)])
         return " + ".join(
@@ -84,7 +94,8 @@ class Alg1Program:
         self.spec = spec
         self.node = node
         self.encoder = node.encoder
-        self.trainer = LocalTrainer(node.encoder, node.local, node.seed, node.index, "alg1")
+        self.supervision = Supervision(spec.cross_entropy, node.encoder, node.num_classes)
+        self.trainer = LocalTrainer(self.supervision.modules, node.local, node.seed, node.index, "alg1")
         self.gauge = Gauge(spec.gauge, root=node.index == 0)
         self.stats = self._shard_stats(0)  # V^(0), l. 3
         self.Y = torch.zeros_like(self.stats.V)  # Y^(0) = 0, l. 2
@@ -143,8 +154,9 @@ class Alg1Program:
         running = RunningStats(self._weighed(start), spec.running.beta, spec.running.refresh)
 
         def objective(X: Tensor, y: Tensor) -> Tensor:
-            terms = coupled_loss(self.encoder(X), y, coupling, eps2=spec.eps2, scale=self._scale, running=running)
-            return terms.total
+            Z = self.encoder(X)
+            terms = coupled_loss(Z, y, coupling, eps2=spec.eps2, scale=self._scale, running=running)
+            return terms.total + self.supervision.loss(Z, y)
 
         self.trainer.train(node.X, node.y, objective, t)
 

@@ -25,7 +25,7 @@ from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import StatsMessage, message_bytes
 from ratemesh.methods.partial_gauge import PartialGauge, PartialGaugeSpec
 from ratemesh.methods.protocol import Exchange, Node, Round
-from ratemesh.methods.switches import warm_start, with_prior
+from ratemesh.methods.switches import Supervision, warm_start, with_prior
 
 
 class Alg3(Alg1):
@@ -112,11 +112,12 @@ class ClusterPlan:
 
 
 class Replica:
-    """Agent i as a member of one cluster: an encoder and its optimiser."""
+    """Agent i as a member of one cluster: an encoder, perhaps with a head, and its optimiser."""
 
-    def __init__(self, encoder: Encoder, node: Node, s: int) -> None:
+    def __init__(self, encoder: Encoder, node: Node, cross_entropy: float, s: int) -> None:
         self.encoder = encoder
-        self.trainer = LocalTrainer(encoder, node.local, node.seed, node.index, f"alg3 cluster {s}")
+        self.supervision = Supervision(cross_entropy, encoder, node.num_classes)
+        self.trainer = LocalTrainer(self.supervision.modules, node.local, node.seed, node.index, f"alg3 cluster {s}")
 
 
 class Alg3Program(Alg1Program):
@@ -130,10 +131,10 @@ class Alg3Program(Alg1Program):
         super().__init__(spec, node)  # V^(0), Y^(0) = 0
         self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
         self.turns = {s: self._stream() for s in self.plan.mine}
-        others = [Replica(copy.deepcopy(node.encoder), node, s) for s in self.plan.mine[1:]]
-        self.replicas = dict(
-            zip(self.plan.mine, [Replica(node.encoder, node, self.plan.mine[0]), *others], strict=True)
-        )
+        copies = [node.encoder, *(copy.deepcopy(node.encoder) for _ in self.plan.mine[1:])]
+        self.replicas = {
+            s: Replica(encoder, node, spec.cross_entropy, s) for s, encoder in zip(self.plan.mine, copies, strict=True)
+        }
 
     @property
     def sample_passes(self) -> int:
@@ -202,7 +203,9 @@ class Alg3Program(Alg1Program):
         scale = self._weight(mixed)
 
         def objective(X: Tensor, y: Tensor) -> Tensor:
-            return coupled_loss(replica.encoder(X), y, coupling, eps2=spec.eps2, scale=scale, running=running).total
+            Z = replica.encoder(X)
+            terms = coupled_loss(Z, y, coupling, eps2=spec.eps2, scale=scale, running=running)
+            return terms.total + replica.supervision.loss(Z, y)
 
         replica.trainer.train(node.X, node.y, objective, t)
         return replica.trainer.stats(replica.encoder, node.X, node.y, node.num_classes, t)
@@ -211,10 +214,11 @@ class Alg3Program(Alg1Program):
     def _average_replicas(self) -> None:
         """Set every replica to the mean of all; they share one gauge, so the mean is taken in one frame."""
         if len(self.replicas) > 1:
-            states = [replica.encoder.state_dict() for replica in self.replicas.values()]
+            trained = [replica.supervision.modules for replica in self.replicas.values()]
+            states = [modules.state_dict() for modules in trained]
             mean = {name: _mean([state[name] for state in states]) for name in states[0]}
-            for replica in self.replicas.values():
-                replica.encoder.load_state_dict(mean)
+            for modules in trained:
+                modules.load_state_dict(mean)
 
     def _turn_gauge(
         self, peers: Mapping[int, StatsMessage], known: Mapping[int, ClassStats], coupling: Coupling

@@ -1,4 +1,4 @@
-"""An encoder with a linear classifier on top, trained with cross-entropy: warm starts and supervised baselines."""
+"""An encoder with a linear classifier on top: warm starts, cross-entropy beside −ΔR, and supervised baselines."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from ratemesh.methods.local import ENCODE_BATCH
 
 
 class Classifier(nn.Module):
-    """Logits √d·(W z + b) of the encoder's unit vectors z.
+    """Logits √d·(W n + b) of the encoder's unit vectors n before the gauge: no turn of the gauge changes them.
 
     Features of unit length need a temperature before a softmax can be sure of anything. The head starts at zero: all
     classes equally likely, and nothing random.
@@ -25,7 +25,11 @@ class Classifier(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Return logits (m, K) of samples (m, ...)."""
-        logits: Tensor = self.temperature * self.head(self.encoder(X))
+        return self.logits(self.encoder(X))
+
+    def logits(self, Z: Tensor) -> Tensor:
+        """Return logits (m, K) of the encoder's features (m, d)."""
+        logits: Tensor = self.temperature * self.head(Z @ self.encoder.gauge)
         return logits
 
     def loss(self, X: Tensor, y: Tensor) -> Tensor:

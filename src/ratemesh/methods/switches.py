@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from ratemesh.core.consensus import Folded
 from ratemesh.core.gauge import align
@@ -135,3 +136,24 @@ def warm_start(spec: WarmStartSpec, node: Node) -> int:
     trainer = LocalTrainer(classifier, spec.within(node.local), node.seed, node.index, "warm start")
     trainer.train(node.X, node.y, classifier.loss, 0)
     return trainer.sample_passes
+
+
+class Supervision:
+    """Cross-entropy beside −ΔR while the rounds go on, with a head that never leaves the node.
+
+    ΔR is quadratic in features: its pull on a feature that does not yet point anywhere is weak, and networks on natural
+    images find features by it slowly. Cross-entropy finds them; ΔR spreads them over subspaces at the same time.
+
+    Attributes:
+        modules: what is trained: the encoder, with the head on top where cross-entropy counts.
+    """
+
+    def __init__(self, weight: float, encoder: Encoder, num_classes: int) -> None:
+        self.weight = weight
+        self.modules: nn.Module = Classifier(encoder, num_classes) if weight else encoder
+
+    def loss(self, Z: Tensor, y: Tensor) -> Tensor | float:
+        """Return the weighted cross-entropy of features (n, d), to be added to the objective."""
+        if not isinstance(self.modules, Classifier):
+            return 0.0
+        return self.weight * cross_entropy(self.modules.logits(Z), y)
