@@ -23,6 +23,9 @@ class Toy:
     def round(self, t: int) -> Round:
         return self.play(t)
 
+    def check(self, tag: str, sender: int, payload: Payload) -> None:
+        """Take anything."""
+
     def do(self, what: str, argument: str) -> Payload:
         return {
             "value": self.value,
