@@ -122,6 +122,11 @@ class Peer:
         outcome.notes["refused"] = self.mailbox.refused.total() - refused
         return outcome
 
+    def mesh_round(self) -> int:
+        """Return the round that the mesh is in, −1 if nobody is there."""
+        with self._changed:
+            return self.mailbox.mesh_round()
+
     def leave(self, last: int, seconds: float) -> None:
         """Stay until every peer that is there is past the last round, so that nobody misses what was sent in it."""
         self._enter(last + 1)
