@@ -45,6 +45,12 @@ class Toy:
                 self.value = self.value / 3 + payload["x"]
         return {"value": float(self.value), "t": float(t)}
 
+    def tally(self, t: int) -> Round:
+        """Say how many were heard; works with any of them missing."""
+        others = frozenset(range(self.nodes)) - {self.index}
+        inbox = yield Exchange("tally", {j: {"x": self.value} for j in others}, others)
+        return {"heard": float(len(inbox))}
+
     def chain(self, t: int) -> Round:
         """Node i waits for i-1 before it sends to i+1: sequential updates inside a round."""
         i, last = self.index, self.nodes - 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ratemesh.engines.envelope import EVERYONE, BadMessageError, Kind, Message, open_envelope, seal
-from ratemesh.engines.mailbox import Mailbox, Rules, Slot
+from ratemesh.engines.mailbox import NEVER, Mailbox, Rules, Slot
 from ratemesh.engines.meter import Traffic
 from ratemesh.engines.protocol import Site
 from ratemesh.engines.router import refuse_strangers
@@ -63,7 +63,7 @@ class Peer:
         self.incarnation = secrets.randbits(63)
         self.mailbox = Mailbox(me, nodes, run, rules)
         self._round = 0
-        self._taken = float("-inf")
+        self._taken = NEVER
         self._sent: dict[tuple[int, int], list[bytes]] = {}
         self._changed = threading.Condition()
         self._ended = threading.Event()
@@ -84,8 +84,8 @@ class Peer:
             waited = time.monotonic() - began
             with self._changed:
                 taken = time.monotonic() - self._taken < 4 * self.rules.beat
-                heard = all(peer.incarnation is not None for peer in self.mailbox.peers.values())
-                if not taken and (heard or waited > settle):
+                answered = all(peer.answered > NEVER for peer in self.mailbox.peers.values())
+                if not taken and (answered or waited > settle):
                     return self.mailbox.mesh_round()
                 self._changed.wait(self.rules.beat)
                 self._raise_failure()
@@ -217,7 +217,7 @@ class Peer:
 
     def _serve(self) -> None:
         """Take in what arrives and beat, until the end."""
-        beaten = float("-inf")
+        beaten = NEVER
         while not self._ended.is_set():
             if time.monotonic() - beaten >= self.rules.beat:
                 beaten = time.monotonic()

@@ -133,6 +133,6 @@ class ZenohEngine:
         frames = {}
         while owing:
             for ready in wait(list(owing)):
-                i = owing.pop(ready)  # type: ignore[arg-type]
+                i = owing.pop(ready)  # type: ignore[call-overload]
                 frames[i] = hosts[i].receive()
         return sorted(frames.items())

@@ -178,7 +178,8 @@ class ZenohTransport:
     def send(self, receiver: int, data: bytes) -> None:
         """Put bytes on the receiver's key; blocks at most until Zenoh gives the link up."""
         key = _key(self._run, self._me, "all" if receiver == EVERYONE else str(receiver))
-        self._session.put(key, data, congestion_control=self._zenoh.CongestionControl.BLOCK)
+        others, block = self._zenoh.Locality.REMOTE, self._zenoh.CongestionControl.BLOCK
+        self._session.put(key, data, congestion_control=block, allowed_destination=others)
 
     def receive(self, timeout: float) -> Arrived | Presence | None:
         """Return the next thing that happened, or None after `timeout` seconds."""
