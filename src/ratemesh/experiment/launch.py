@@ -53,11 +53,15 @@ def write_sites(plan: Plan, out: Path, *, insecure: bool = False, **own: Any) ->
     return files
 
 
-def start_site(file: Path) -> subprocess.Popen[str]:
-    """Start `ratemesh node`; what it says goes to NAME.log beside its file."""
+def start_site(file: Path, wrapper: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start `ratemesh node`; what it says goes to NAME.log beside its file.
+
+    Args:
+        wrapper: a command to start it with, such as `nice` or `ip netns exec NAME`.
+    """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     with file.with_suffix(".log").open("a") as log:
-        command = [sys.executable, "-m", "ratemesh.cli.main", "node", "--config", str(file)]
+        command = [*wrapper, sys.executable, "-m", "ratemesh.cli.main", "node", "--config", str(file)]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, env=environment)
 
 
