@@ -1,8 +1,11 @@
 """Real Zenoh sessions on the loopback interface: who is let in, who may speak for whom, and who comes back."""
 
+import queue
+import random
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from ratemesh.engines.envelope import EVERYONE, Kind, Message, seal
 from ratemesh.engines.mailbox import Rules
 from ratemesh.engines.peer import Peer, PeerRound
 from ratemesh.engines.transport import Arrived
-from ratemesh.engines.zenoh_engine import loopback_links
+from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec, ZenohTransport
 from ratemesh.errors import InputError
 from toy_sites import Toy
@@ -26,7 +29,7 @@ SOON = 15.0
 
 @pytest.fixture
 def links(tmp_path: Path) -> list[LinkSpec]:
-    return loopback_links(3, tmp_path / "certs")
+    return mesh_links(free_addresses(3), tmp_path / "certs")
 
 
 @pytest.fixture
@@ -174,12 +177,62 @@ def test_a_lost_peer_is_done_without_and_comes_back(links: list[LinkSpec]) -> No
             p.close()
 
 
+class BadLine:
+    """A real transport behind a line that loses one message in five and takes 200 ms for the others."""
+
+    def __init__(self, inner: ZenohTransport, seed: int) -> None:
+        self._inner, self._draw = inner, random.Random(seed)
+        self.lost = 0
+        self.receive = inner.receive
+        self._line: queue.SimpleQueue[tuple[float, int, bytes] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread.start()
+
+    def send(self, receiver: int, data: bytes) -> None:
+        if self._draw.random() < 0.2:
+            self.lost += 1
+        else:
+            self._line.put((time.monotonic() + 0.2, receiver, data))
+
+    def _carry(self) -> None:
+        while (letter := self._line.get()) is not None:
+            due, receiver, data = letter
+            time.sleep(max(0.0, due - time.monotonic()))
+            self._inner.send(receiver, data)
+
+    def close(self) -> None:
+        self._line.put(None)
+        self._thread.join()
+        self._inner.close()
+
+
+@pytest.mark.faults
+def test_lost_and_late_messages_are_asked_for_again(links: list[LinkSpec]) -> None:
+    """With a fifth of all messages lost, of the method and of the protocol, every round is complete and fresh."""
+    lines: list[BadLine] = []
+
+    def connect(me: int, start: int) -> BadLine:
+        lines.append(BadLine(ZenohTransport(links[me], me, RUN, start), me))
+        return lines[-1]
+
+    rules = replace(RULES, deadline=10, grace=1.0)
+    peers = [Peer(i, 3, RUN, rules, lambda start, i=i: connect(i, start)) for i in range(3)]
+    try:
+        side_by_side(*(lambda p=p: p.join(1, 2.0) for p in peers))
+        found = side_by_side(*(lambda p=p: [p.play(Toy("tally", 3, p.me), t) for t in range(1, 6)] for p in peers))
+        assert [[r.told()["outside_theorem"] for r in rounds] for rounds in found] == [[0] * 5] * 3
+        assert sum(line.lost for line in lines) > 20
+    finally:
+        for p in peers:
+            p.close()
+
+
 def test_the_second_of_a_name_is_told_and_stops(links: list[LinkSpec], tmp_path: Path) -> None:
     peers = [peer(links, i) for i in range(3)]
     double = None
     try:
         side_by_side(*(lambda p=p: p.join(1, SOON) for p in peers))
-        double = peer(links, 2, links[2].model_copy(update={"listen": loopback_links(1, None)[0].listen}))
+        double = peer(links, 2, links[2].model_copy(update={"listen": tuple(free_addresses(1))}))
         with pytest.raises(InputError, match="another process runs under this name"):
             double.join(1, 1.0)
     finally:

@@ -35,7 +35,8 @@ class Rules:
         staleness: rounds that a message may be reused.
         start: how long to wait for a peer that was never heard of.
         beat: between signs of life.
-        grace: between requests to send again; a peer that is past a round gets this long to answer.
+        grace: how long a peer has to answer a request to send again.
+        tries: such requests to a peer that is past the round; the answer may get lost as well.
         ahead: rounds that a message may be early.
         most: messages kept of one peer.
     """
@@ -46,6 +47,7 @@ class Rules:
     start: float = 60.0
     beat: float = 0.5
     grace: float = 1.0
+    tries: int = 8
     ahead: int = 2
     most: int = 256
 
@@ -59,6 +61,7 @@ class PeerState:
         seen: when it last gave a sign of life.
         lost: whether it is not waited for.
         alive: incarnations that the transport says are connected.
+        asks: how often it was asked in this exchange for what it sent in a round that it is past.
         asked, answered: when it was last asked to send again, and when it said that it had.
     """
 
@@ -67,6 +70,7 @@ class PeerState:
     lost: bool = False
     incarnation: int | None = None
     alive: set[int] = field(default_factory=set)
+    asks: int = 0
     asked: float = NEVER
     answered: float = NEVER
 
@@ -156,6 +160,8 @@ class Mailbox:
         """Begin to wait for peers; those that are waited for are partners."""
         self._wait_since = self.clock()
         self.partners |= set(peers)
+        for peer in self.peers.values():
+            peer.asks = 0
 
     def awaited(self, slots: Mapping[int, Slot]) -> set[int]:
         """Return the peers whose message of this round is not there and may still come."""
@@ -170,11 +176,14 @@ class Mailbox:
         elif peer.lost:
             return self._alone() and now - peer.seen <= rules.deadline
         elif peer.round > self.t:  # past this round: what is not here was lost on the way, or never sent
-            asked = peer.asked >= self._wait_since
-            return not asked or (peer.answered < peer.asked and now - peer.asked < rules.grace)
+            return peer.asks < rules.tries or self._answer_due(peer)
         else:
             peer.lost = now - max(peer.seen, self._wait_since) > rules.deadline or waited > rules.patience
         return not peer.lost
+
+    def _answer_due(self, peer: PeerState) -> bool:
+        """Whether a peer was asked to send again, and may still answer."""
+        return peer.answered < peer.asked and self.clock() - peer.asked < self.rules.grace
 
     def _alone(self) -> bool:
         """Whether no partner is in this round or further: then those that are behind are worth waiting for."""
@@ -183,16 +192,18 @@ class Mailbox:
 
     def ask_again(self, missing: Iterable[int]) -> list[int]:
         """Return the peers to ask now for what did not come: those past this round at once, others now and then."""
-        now, rules, due = self.clock(), self.rules, []
+        now, rules = self.clock(), self.rules
+        due = []
         for j in missing:
             peer = self.peers[j]
             if peer.round > self.t:
-                wanted = peer.asked < self._wait_since or now - peer.asked >= rules.grace
+                wanted = peer.asks < rules.tries and not (peer.asks and self._answer_due(peer))
             else:
                 often = max(rules.grace, rules.deadline / 3)
                 wanted = peer.incarnation is not None and now - max(peer.asked, self._wait_since) >= often
             if wanted:
                 peer.asked = now
+                peer.asks += peer.round > self.t
                 due.append(j)
         return due
 

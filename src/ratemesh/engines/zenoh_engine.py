@@ -39,7 +39,7 @@ class Zenoh(EngineSpec):
         load_zenoh()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratemesh-certs-")))
-            links = loopback_links(nodes, None if self.insecure else folder)
+            links = mesh_links(free_addresses(nodes), None if self.insecure else folder)
             run = secrets.token_hex(RUN_BYTES)
             hosts: list[ZenohHost] = []
             for i, link in enumerate(links):  # start all, then wait: they import torch side by side
@@ -49,21 +49,21 @@ class Zenoh(EngineSpec):
             yield ZenohEngine(hosts)
 
 
-def loopback_links(nodes: int, folder: Path | None) -> list[LinkSpec]:
-    """Return how the nodes of a mesh on this machine reach each other: every one calls those before it.
+def mesh_links(addresses: Sequence[str], folder: Path | None) -> list[LinkSpec]:
+    """Return how nodes that listen on these addresses reach each other: every one calls those before it.
 
     Args:
+        addresses: host:port of every node.
         folder: where to make certificates; None is plain TCP.
     """
-    names = tuple(f"node-{i}" for i in range(nodes))
-    ports = _free_ports(nodes)
+    names = tuple(f"node-{i}" for i in range(len(addresses)))
     if folder is not None:
         certs.init(folder, names)
     return [
         LinkSpec(
             names=names,
-            listen=(f"127.0.0.1:{ports[i]}",),
-            connect=tuple(f"127.0.0.1:{port}" for port in ports[:i]),
+            listen=(addresses[i],),
+            connect=tuple(addresses[:i]),
             tls=folder
             and TlsSpec(ca=folder / "ca.pem", certificate=folder / f"{name}.pem", key=folder / f"{name}.key"),
         )
@@ -71,13 +71,13 @@ def loopback_links(nodes: int, folder: Path | None) -> list[LinkSpec]:
     ]
 
 
-def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
+def free_addresses(count: int) -> list[str]:
+    """Return addresses of the loopback interface that nobody listens on now."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for s in sockets:
             s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
+        return [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
 
 
 class ZenohHost(WorkerHost):

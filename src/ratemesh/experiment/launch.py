@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from ratemesh.engines.inprocess import InProcess
-from ratemesh.engines.zenoh_engine import loopback_links
+from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.outcome import finish
@@ -32,13 +32,16 @@ def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, An
     return gather(plan, folder, [file.with_suffix("") for file in files])
 
 
-def write_sites(plan: Plan, out: Path, *, insecure: bool = False, **own: Any) -> list[Path]:
+def write_sites(
+    plan: Plan, out: Path, *, insecure: bool = False, addresses: Sequence[str] = (), **own: Any
+) -> list[Path]:
     """Write certificates and one TOML file a site; return the files.
 
     Args:
+        addresses: where each site listens, host:port; default free ports of the loopback interface.
         own: further settings of every [site].
     """
-    links = loopback_links(plan.topology.nodes, None if insecure else out / "certs")
+    links = mesh_links(addresses or free_addresses(plan.topology.nodes), None if insecure else out / "certs")
     names = links[0].names
     (out / "run.toml").write_text(plan.config.to_toml(), encoding="utf-8")
     files = []
