@@ -24,15 +24,17 @@ LabelsOf = Callable[..., Tensor]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--runslow", action="store_true", default=False, help="also run tests that take minutes")
+    parser.addoption("--runfaults", action="store_true", default=False, help="also break real processes and networks")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--runslow"):
-        return
-    skip = pytest.mark.skip(reason="slow; run with --runslow")
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(skip)
+    for marker in ("slow", "faults"):
+        if config.getoption(f"--run{marker}"):
+            continue
+        skip = pytest.mark.skip(reason=f"run with --run{marker}")
+        for item in items:
+            if item.get_closest_marker(marker):
+                item.add_marker(skip)
 
 
 # Session scope, because hypothesis refuses fixtures that are made anew for every test function.

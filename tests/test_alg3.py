@@ -16,7 +16,8 @@ from ratemesh.experiment.experiment import run
 from ratemesh.experiment.site import Plan
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
-from ratemesh.methods.alg3 import Alg3, Alg3Program, ClusterPlan
+from ratemesh.methods.alg3 import Alg3, Alg3Program
+from ratemesh.methods.cluster_plan import ClusterPlan
 from ratemesh.methods.local import LocalSpec
 from ratemesh.report.page import write_report
 from toy_alg3 import COLD, LABELS, PRINTED, Paper, make_nodes, play

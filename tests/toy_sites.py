@@ -23,6 +23,9 @@ class Toy:
     def round(self, t: int) -> Round:
         return self.play(t)
 
+    def check(self, tag: str, sender: int, payload: Payload) -> None:
+        """Take anything."""
+
     def do(self, what: str, argument: str) -> Payload:
         return {
             "value": self.value,
@@ -41,6 +44,12 @@ class Toy:
             for payload in inbox.values():
                 self.value = self.value / 3 + payload["x"]
         return {"value": float(self.value), "t": float(t)}
+
+    def tally(self, t: int) -> Round:
+        """Say how many were heard; works with any of them missing."""
+        others = frozenset(range(self.nodes)) - {self.index}
+        inbox = yield Exchange("tally", {j: {"x": self.value} for j in others}, others)
+        return {"heard": float(len(inbox))}
 
     def chain(self, t: int) -> Round:
         """Node i waits for i-1 before it sends to i+1: sequential updates inside a round."""

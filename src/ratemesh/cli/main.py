@@ -15,6 +15,7 @@ from ratemesh.cli.clusters import clusters
 from ratemesh.cli.compare import compare
 from ratemesh.cli.data import DataDir, at_data_dir
 from ratemesh.cli.data import app as data_app
+from ratemesh.cli.mesh import certs_app, launch, node
 from ratemesh.cli.report import report
 from ratemesh.cli.reproduce import reproduce
 from ratemesh.cli.theory import theory
@@ -173,6 +174,9 @@ app.command()(report)
 app.command()(theory)
 app.command()(reproduce)
 app.command()(clusters)
+app.command()(node)
+app.command()(launch)
+app.add_typer(certs_app)
 app.add_typer(data_app)
 
 

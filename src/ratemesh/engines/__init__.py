@@ -2,7 +2,8 @@
 
 from ratemesh.engines.inprocess import InProcess
 from ratemesh.engines.protocol import Engine, EngineSpec
+from ratemesh.engines.zenoh_engine import Zenoh
 
-ENGINES: dict[str, type[EngineSpec]] = {"inprocess": InProcess}
+ENGINES: dict[str, type[EngineSpec]] = {"inprocess": InProcess, "zenoh": Zenoh}
 
 __all__ = ["ENGINES", "Engine", "EngineSpec"]

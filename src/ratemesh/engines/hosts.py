@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, Pipe
-from typing import Protocol
+from typing import Any, Protocol
 
 from ratemesh.engines import wire
 from ratemesh.engines.protocol import Site, SiteFactory
@@ -89,24 +89,30 @@ class WorkerHost:
     needs no `if __name__ == "__main__"`. If this process dies, the pipe closes and the worker ends.
     """
 
+    module = "ratemesh.engines.worker"
+
     def __init__(self, factory: SiteFactory, nodes: Sequence[int], threads: int) -> None:
         self.nodes = nodes
         ours, theirs = Pipe()
         self.connection: Connection = ours
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ratemesh.engines.worker", str(theirs.fileno())],
+            [sys.executable, "-m", self.module, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             env={**environment, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
         start = {"function": factory.function, "argument": factory.argument, "nodes": list(nodes), "threads": threads}
-        self._send(wire.Frame("start", json.dumps(start)))
+        self._send(wire.Frame("start", json.dumps(start | self.start_words())))
+
+    def start_words(self) -> dict[str, Any]:
+        """Return what the worker is told beside its sites."""
+        return {}
 
     def started(self) -> None:
         """Wait until the worker has built its sites."""
-        self._receive()
+        self.receive()
 
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
@@ -118,7 +124,7 @@ class WorkerHost:
 
     def next_event(self) -> tuple[int, Event]:
         """Wait for the worker's next event."""
-        frame = self._receive()
+        frame = self.receive()
         if frame.kind == "exchange":
             return frame.node, Exchange(frame.text, frame.payloads, frozenset(frame.peers))
         return frame.node, json.loads(frame.text)
@@ -129,7 +135,7 @@ class WorkerHost:
 
     def answers(self) -> list[Payload]:
         """Wait for what the sites answered."""
-        return list(self._receive().payloads.values())
+        return list(self.receive().payloads.values())
 
     def close(self) -> None:
         """Close the pipe: the worker ends by itself."""
@@ -146,7 +152,8 @@ class WorkerHost:
         except OSError:
             raise self._died() from None
 
-    def _receive(self) -> wire.Frame:
+    def receive(self) -> wire.Frame:
+        """Wait for the worker's next frame; one that tells of an error is raised."""
         try:
             frame = wire.receive(self.connection)
         except (EOFError, OSError):

@@ -8,10 +8,11 @@ from ratemesh.methods.protocol import Exchange, Payload
 
 @dataclass
 class Traffic:
-    """Counts of one round; keys are (tag, sender, receiver)."""
+    """Counts of one round; keys are (tag, sender, receiver). `wire` is empty where nothing leaves the machine."""
 
     messages: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     bytes: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    wire: Counter[tuple[str, int, int]] = field(default_factory=Counter)
 
     def record(self, sender: int, exchange: Exchange) -> None:
         """Count what a node sends."""
@@ -24,6 +25,17 @@ class Traffic:
     def total_bytes(self) -> int:
         """Payload bytes of all messages."""
         return self.bytes.total()
+
+    @property
+    def total_wire_bytes(self) -> int:
+        """Bytes of all messages as they were sent, headers included; 0 if they were not."""
+        return self.wire.total()
+
+    def add(self, other: "Traffic") -> None:
+        """Count what another one counted as well."""
+        self.messages.update(other.messages)
+        self.bytes.update(other.bytes)
+        self.wire.update(other.wire)
 
     @property
     def edges(self) -> set[tuple[int, int]]:

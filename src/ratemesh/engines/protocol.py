@@ -18,6 +18,9 @@ class Site(Protocol):
     def round(self, t: int) -> Round:
         """Play round t."""
 
+    def check(self, tag: str, sender: int, payload: Payload) -> None:
+        """Raise RatemeshError if the program cannot use a message; changes nothing."""
+
     def do(self, what: str, argument: str) -> Payload:
         """Carry out a named errand between rounds (save, load, features, …)."""
 

@@ -7,6 +7,13 @@ from ratemesh.errors import RatemeshError
 from ratemesh.methods.protocol import Exchange, Inbox, Payload
 
 
+def refuse_strangers(sender: int, exchange: Exchange, nodes: int) -> None:
+    """Raise if a node addresses itself or one that is not there."""
+    outside = [j for j in {*exchange.send, *exchange.recv} if not 0 <= j < nodes or j == sender]
+    if outside:
+        raise RatemeshError(f"node {sender} addressed {outside}; peers must be other nodes in 0..{nodes - 1}.")
+
+
 class Router:
     """Mailboxes of one round. A node is ready when all that it waits for has arrived."""
 
@@ -18,9 +25,7 @@ class Router:
 
     def post(self, sender: int, exchange: Exchange) -> None:
         """Take what a node sends and note what it waits for."""
-        outside = [j for j in {*exchange.send, *exchange.recv} if not 0 <= j < self.nodes or j == sender]
-        if outside:
-            raise RatemeshError(f"node {sender} addressed {outside}; peers must be other nodes in 0..{self.nodes - 1}.")
+        refuse_strangers(sender, exchange, self.nodes)
         self.traffic.record(sender, exchange)
         for receiver, payload in exchange.send.items():
             self._mail.setdefault((exchange.tag, sender, receiver), deque()).append(payload)

@@ -17,7 +17,7 @@ def main(descriptor: int) -> None:
     """Serve until the pipe closes."""
     connection = Connection(descriptor)
     commands: queue.SimpleQueue[wire.Frame] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(connection, commands), daemon=True).start()
+    threading.Thread(target=read_commands, args=(connection, commands), daemon=True).start()
     try:
         start = json.loads(commands.get().text)
         import torch
@@ -31,7 +31,7 @@ def main(descriptor: int) -> None:
         wire.send(connection, wire.error_frame(error))
 
 
-def _read(connection: Connection, commands: "queue.SimpleQueue[wire.Frame]") -> None:
+def read_commands(connection: Connection, commands: "queue.SimpleQueue[wire.Frame]") -> None:
     """Take commands off the pipe at all times, so that neither end ever blocks the other.
 
     When the run is gone, so is the reason for this process: it ends at once, in the middle of whatever.

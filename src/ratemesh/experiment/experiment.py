@@ -106,7 +106,10 @@ def _record(t: int, played: Played) -> dict[str, Any]:
     """Return a round's record: means over the nodes, then every node's own log."""
     logs = [dict(log) for log in played.logs]
     means = {key: _mean([log[key] for log in logs]) for key in logs[0]}
-    return {"round": t, **means, "bytes": played.traffic.total_bytes, "nodes": logs}
+    sent = {"bytes": played.traffic.total_bytes}
+    if played.traffic.wire:
+        sent["wire_bytes"] = played.traffic.total_wire_bytes  # headers included, where messages left their process
+    return {"round": t, **means, **sent, "nodes": logs}
 
 
 def _mean(values: Sequence[float]) -> float:

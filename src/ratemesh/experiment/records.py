@@ -114,10 +114,10 @@ class RunFolder:
         return out
 
     def keep_rounds(self, last: int) -> None:
-        """Drop what was recorded after round `last`: it will be played again."""
+        """Drop what was recorded after round `last`: it will be played again. A site may have skipped rounds."""
         for path in (self.rounds, self.timing):
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-            write_text(path, "".join(lines[:last]))
+            write_text(path, "".join(line for line in lines if _round_of(line) <= last))
 
     def commit(self, t: int, digest: str) -> None:
         """Make `checkpoints/round-t` the one to resume from, and drop older ones."""
@@ -143,6 +143,14 @@ class RunFolder:
                 "Restore the configuration, or start a new run with it."
             )
         return int(saved["round"])
+
+
+def _round_of(line: str) -> float:
+    """Return the round of a record; infinity if the line is not whole."""
+    try:
+        return float(json.loads(line)["round"])
+    except (ValueError, KeyError):
+        return float("inf")
 
 
 def environment() -> dict[str, Any]:

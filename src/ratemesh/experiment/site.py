@@ -114,6 +114,12 @@ class ExperimentSite:
         """Play round t."""
         return self.program.round(t)
 
+    def check(self, tag: str, sender: int, payload: Payload) -> None:
+        """Raise RatemeshError if the program cannot use a message; programs without a `check` take all."""
+        check = getattr(self.program, "check", None)
+        if check is not None:
+            check(tag, sender, payload)
+
     def do(self, what: str, argument: str) -> Payload:
         """Carry out an errand: save to or load from a folder, or answer with features of a split or with statistics."""
         if what == "save":

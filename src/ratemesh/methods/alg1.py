@@ -16,11 +16,12 @@ from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
 from ratemesh.core.lagrangian import ConsensusTerms, Coupling, lagrangian
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
+from ratemesh.errors import RatemeshError
 from ratemesh.graph import Topology
 from ratemesh.methods.codecs import PACKED, CodecField
 from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
-from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Round, RoundLog
+from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Payload, Round, RoundLog
 from ratemesh.methods.switches import (
     CouplingSpec,
     Gauge,
@@ -77,6 +78,11 @@ class Alg1(MethodSpec):
         """Whether the codec chooses its rank by itself."""
         return not self.codec.fixed_size
 
+    @property
+    def needs_every_message(self) -> bool:
+        """Whether the codec sends differences."""
+        return self.codec.remembers
+
     def label(self, topology: Topology) -> str:
         """Name the configuration and the switches that are on; without edges nothing can be coupled."""
         alone = [self.running.label(), self.warm_start.label(), "cross-entropy" if self.cross_entropy else ""]
@@ -115,7 +121,7 @@ class Alg1Program:
         """Play round t of Algorithm 1."""
         spec, node = self.spec, self.node
         strength = spec.coupling.at(t)
-        if t == 1 and spec.warm_start.epochs:
+        if not self.sample_passes and spec.warm_start.epochs:  # in round 1, or when a node joins later
             self._warm_up()  # ours
         exchange, told = self._exchange(node.neighbours)
         inbox = yield exchange  # l. 3 / 15: transmit V_i^(t-1) to all neighbours
@@ -129,6 +135,17 @@ class Alg1Program:
         self.stats = self._shard_stats(t)  # l. 14–15
         self.stats = self.gauge.turn(self.encoder, self.stats, list(peers.values()))  # ours
         return self._log(V_nbr, coupling, strength)
+
+    def check(self, tag: str, sender: int, payload: Payload) -> None:
+        """Refuse a message that must not enter the mathematics; changes nothing."""
+        stream = self._streams().get(tag)
+        if stream is None:
+            raise RatemeshError(f"the message of node {sender} was refused: nobody asked for '{tag}'.")
+        stream.check(payload, sender, self.stats.V.dtype)
+
+    def _streams(self) -> dict[str, Stream]:
+        """Return what reads messages, by tag."""
+        return {"stats": self.stream}
 
     def _warm_up(self) -> None:
         """Train with cross-entropy before anything is sent."""

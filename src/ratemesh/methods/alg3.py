@@ -19,10 +19,11 @@ from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters, memberships
+from ratemesh.graph.clusters import Cluster, label_cover_clusters
 from ratemesh.methods.alg1 import Alg1, Alg1Program
+from ratemesh.methods.cluster_plan import ClusterPlan
 from ratemesh.methods.local import LocalSpec, LocalTrainer
-from ratemesh.methods.messages import StatsMessage, message_bytes
+from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
 from ratemesh.methods.partial_gauge import PartialGauge, PartialGaugeSpec
 from ratemesh.methods.protocol import Exchange, Node, Round
 from ratemesh.methods.switches import Supervision, warm_start, with_prior
@@ -79,36 +80,9 @@ class Alg3(Alg1):
         ]
 
 
-class ClusterPlan:
-    """Who is with whom, as agent i sees it; the same at every agent, for Algorithm 2 is deterministic.
-
-    Attributes:
-        clusters: all clusters, members in the order of their turns.
-        mine: the clusters that agent i is in, ascending. Taking turns in this order, no two agents wait for each other.
-        S: (N,) in how many clusters each agent is.
-        peers: the neighbours that share a label or a cluster.
-    """
-
-    def __init__(self, index: int, neighbours: Sequence[int], labels: Sequence[Sequence[int]], K: int) -> None:
-        self.index = index
-        self.clusters: list[Cluster] = label_cover_clusters(labels, K)
-        self.mine = [s for s, cluster in enumerate(self.clusters) if index in cluster]
-        self.S = memberships(self.clusters, len(labels))
-        near = {j for s in self.mine for j in self.clusters[s]}
-        self.peers = tuple(j for j in neighbours if j in near or set(labels[j]) & set(labels[index]))
-
-    @classmethod
-    def of(cls, node: Node) -> "ClusterPlan":
-        """Run Algorithm 2 on the labels that every node knows of."""
-        return cls(node.index, node.neighbours, node.labels, node.num_classes)
-
-    def before(self, s: int) -> tuple[int, ...]:
-        """Return the members of cluster s whose turn is earlier."""
-        return self.clusters[s][: self.clusters[s].index(self.index)]
-
-    def after(self, s: int) -> tuple[int, ...]:
-        """Return the members of cluster s whose turn is later."""
-        return self.clusters[s][self.clusters[s].index(self.index) + 1 :]
+def turn_tag(s: int) -> str:
+    """Return the tag of what is handed over inside cluster s."""
+    return f"turn in cluster {s}"
 
 
 class Replica:
@@ -145,7 +119,7 @@ class Alg3Program(Alg1Program):
         """Play round t of Algorithm 3."""
         spec, plan = self.spec, self.plan
         strength = spec.coupling.at(t)
-        if t == 1 and spec.warm_start.epochs:
+        if not self.sample_passes and spec.warm_start.epochs:  # in round 1, or when a node joins later
             self._warm_up()  # ours
         exchange, told = self._exchange(plan.peers)
         inbox = yield exchange  # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
@@ -158,12 +132,12 @@ class Alg3Program(Alg1Program):
         known = {j: peer.stats for j, peer in peers.items()}
         for s in plan.mine:  # clusters in parallel, turns inside a cluster
             if plan.before(s):
-                fresh = yield Exchange(f"turn in cluster {s}", {}, frozenset(plan.before(s)))
+                fresh = yield Exchange(turn_tag(s), {}, frozenset(plan.before(s)))
                 known |= {j: self.turns[s].unpack(payload, j).stats for j, payload in fresh.items()}
             stats = self._turn(t, s, self._mix(s, known, start), coupling)
             if plan.after(s):
                 payload, _ = self.turns[s].pack(StatsMessage(stats))
-                yield Exchange(f"turn in cluster {s}", dict.fromkeys(plan.after(s), payload), frozenset())
+                yield Exchange(turn_tag(s), dict.fromkeys(plan.after(s), payload), frozenset())
         self._average_replicas()
         self.stats = self._shard_stats(t)  # recomputed after the averaging
         self._turn_gauge(peers, known, coupling)  # ours
@@ -178,6 +152,10 @@ class Alg3Program(Alg1Program):
             replica.encoder.load_state_dict(first.encoder.state_dict())
         self.stats = self._shard_stats(0)
 
+    def _streams(self) -> dict[str, Stream]:
+        """Return what reads messages, by tag."""
+        return {"stats": self.stream, **{turn_tag(s): stream for s, stream in self.turns.items()}}
+
     def _virtual(self, stats: Mapping[int, ClassStats], told: ClassStats) -> list[ClassStats]:
         """Return the statistics of all other virtual nodes: S_j of every peer, S_i − 1 of this agent."""
         S = self.plan.S
@@ -186,10 +164,27 @@ class Alg3Program(Alg1Program):
     def _mix(self, s: int, known: Mapping[int, ClassStats], own: ClassStats | None = None) -> ClassStats:
         """Return cluster s as agent i optimises it: counts m^s, own classes its own, the others the members'."""
         mine = self.stats if own is None else own
-        members = [known[j].scaled(1 / self.plan.S[j]) for j in self.plan.clusters[s] if j != self.node.index]
+        members = [known[j].scaled(1 / self.plan.S[j]) for j in self._present(s, known)]
         total = ClassStats.sum([mine.scaled(1 / self.plan.S[self.node.index]), *members])  # m^s
         V = torch.where(mine.held[:, None, None], mine.V, total.V)  # common classes are replaced by the local one
         return self._weighed(ClassStats.without_means(V, total.m))  # balanced: 1/K in every cluster, Assumption 4
+
+    def _present(self, s: int, known: Mapping[int, ClassStats]) -> list[int]:
+        """Return the other members of cluster s that were heard, and for one that was not who else has its labels.
+
+        Where no message is lost these are all members. A stand-in is the first known node outside the cluster that
+        holds a class which those that are here lack.
+        """
+        cluster, labels = self.plan.clusters[s], self.node.labels
+        here = [j for j in cluster if j != self.node.index and j in known]
+        if len(here) == len(cluster) - 1:
+            return here
+        covered = set(labels[self.node.index]).union(*(labels[j] for j in here))
+        for j in sorted(known.keys() - set(cluster)):
+            if set(labels[j]) - covered:
+                here.append(j)
+                covered |= set(labels[j])
+        return here
 
     def _weight(self, mixed: ClassStats) -> float:
         """w, the weight of a cluster's ΔR: m^s/m as in (opt2), or 1."""

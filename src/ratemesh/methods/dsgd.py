@@ -90,6 +90,10 @@ class DSgdProgram:
             "overlap": overlap(self.stats),
         }
 
+    def check(self, tag: str, sender: int, payload: Payload) -> None:  # noqa: ARG002 - there is one kind of message
+        """Refuse weights that cannot be averaged with this node's; changes nothing."""
+        _check(payload, mixable(self.classifier), sender)
+
     def _combine(self, own: Payload, inbox: Mapping[int, Payload]) -> None:
         """θ_i ← Σ_j W_ij θ_j, W_ij = 1/(1 + max(d_i, d_j)) and W_ii = 1 − Σ_j W_ij."""
         for j, payload in inbox.items():
@@ -129,13 +133,15 @@ def _check(payload: Payload, own: Payload, sender: int) -> None:
     if payload.keys() != own.keys() | {"degree"}:
         raise RatemeshError(f"the message of node {sender} was refused: its weights have other names than this node's.")
     for name, value in own.items():
-        if payload[name].shape != value.shape or not bool(torch.isfinite(payload[name]).all()):
+        got = payload[name]
+        if got.shape != value.shape or got.dtype != value.dtype or not bool(torch.isfinite(got).all()):
             raise RatemeshError(
                 f"the message of node {sender} was refused: '{name}' must be finite and have shape "
-                f"{tuple(value.shape)}; got {tuple(payload[name].shape)}."
+                f"{tuple(value.shape)} of {value.dtype}; got {tuple(got.shape)} of {got.dtype}."
             )
-    if int(payload["degree"]) < 0:
-        raise RatemeshError(f"the message of node {sender} was refused: its degree is {int(payload['degree'])}.")
+    degree = payload["degree"]
+    if degree.shape or degree.dtype != torch.int32 or int(degree) < 0:
+        raise RatemeshError(f"the message of node {sender} was refused: its degree is {degree.tolist()}.")
 
 
 def _mean(weighted: Sequence[tuple[float, Tensor]]) -> Tensor:

@@ -18,6 +18,9 @@ from ratemesh.methods.protocol import Payload
 NO_FRAME = -1
 """Hops of a node whose gauge is not yet tied to the root's."""
 
+MOST_HOPS, MOST_SAMPLES = 10**6, 10**12
+"""Beyond any mesh and any data set; larger numbers would leave the range of what is computed with them."""
+
 TOLERANCE = 1e-3
 """How far traces, eigenvalues and lengths may be off by rounding; what the codec loses comes on top (`Bound`)."""
 
@@ -114,10 +117,10 @@ def _malformed(payload: Payload, num_classes: int, d: int, codec: CodecSpec) -> 
     layout = {**codec.layout(h, d, payload), **codec.numbers.layout("mu", (h, d)), "hops": ((), torch.int32)}
     if fault := _misshapen(payload, layout):
         return fault
-    if bool((payload["m"] < 0).any()):
-        return f"counts must not be negative; got {payload['m'].tolist()}"
-    if "hops" in payload and int(payload["hops"]) < NO_FRAME:
-        return f"'hops' must be {NO_FRAME} or more; got {int(payload['hops'])}"
+    if bool(((payload["m"] < 0) | (payload["m"] > MOST_SAMPLES)).any()):
+        return f"counts must not be negative, and at most {MOST_SAMPLES:.0e}; got {payload['m'].tolist()}"
+    if "hops" in payload and not NO_FRAME <= int(payload["hops"]) <= MOST_HOPS:
+        return f"'hops' must be {NO_FRAME} or more, and at most {MOST_HOPS}; got {int(payload['hops'])}"
     most = largest(difference=codec.remembers)
     return codec.fault(payload, d) or (codec.numbers.fault("mu", payload, most) if "mu" in payload else "")
 
@@ -220,6 +223,12 @@ class Stream:
         if self.codec.remembers:
             self._views[sender] = view
         return message
+
+    def check(self, payload: Payload, sender: int, dtype: torch.dtype) -> None:
+        """Refuse what `unpack` would refuse, and numbers of another type than the node's; remembers nothing."""
+        read(payload, sender, self.num_classes, self.d, self.codec, self._views.get(sender))
+        if payload["m"].dtype != dtype:
+            raise RatemeshError(f"the message of node {sender} was refused: 'm' is {payload['m'].dtype}, not {dtype}.")
 
     def reset(self) -> None:
         """Make the next message a whole one."""

@@ -73,7 +73,12 @@ class Node:
 
 
 class Program(Protocol):
-    """One node's part in a run, with its state between rounds."""
+    """One node's part in a run, with its state between rounds.
+
+    It may have a method `check(tag, sender, payload)` that raises RatemeshError for a message it cannot use and changes
+    nothing. Engines between sites ask it first: a message that is refused counts as not arrived, and the inbox that the
+    round gets may then lack senders.
+    """
 
     encoder: Encoder
     stats: ClassStats
@@ -140,6 +145,11 @@ class MethodSpec(NamedSpec):
     @property
     def bytes_vary(self) -> bool:
         """Whether messages differ in size from round to round."""
+        return False
+
+    @property
+    def needs_every_message(self) -> bool:
+        """Whether a message that is lost makes later ones unreadable; engines that lose some refuse such methods."""
         return False
 
     @abstractmethod

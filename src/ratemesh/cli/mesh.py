@@ -1,0 +1,102 @@
+"""`ratemesh certs`, `node` and `launch`: sites that share nothing but a network."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ratemesh.cli import screen
+from ratemesh.cli.data import DataDir, at_data_dir
+
+certs_app = typer.Typer(
+    name="certs",
+    help="Certificates for sites, from a private authority.\n\nExample: `ratemesh certs init certs --sites a b c`",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+
+@certs_app.command("init", context_settings={"allow_extra_args": True})
+def init(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="Folder for the files; an authority that is there is used again.")],
+    sites: Annotated[
+        list[str], typer.Option("--sites", help="Names of the sites, one after the other. A name is an identity.")
+    ],
+) -> None:
+    """Make a private authority and a certificate for every site.
+
+    Give every site `ca.pem` and its own `NAME.pem` and `NAME.key`, over a channel you trust. Keep `ca.key` to yourself:
+    whoever has it can make sites.
+
+    Example: `ratemesh certs init certs --sites clinic-a clinic-b clinic-c`
+    """
+    from ratemesh.engines.certs import init as make
+
+    made = make(folder, [*sites, *context.args])
+    screen.say("\n".join(str(path) for path in made))
+    screen.say(f"Give each site ca.pem and its own two files; keep {folder / 'ca.key'} to yourself.")
+
+
+def node(
+    config: Annotated[Path, typer.Option("--config", help="This site's TOML file; see docs/engines.md.")],
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plain TCP: anyone who reaches the port can read and forge messages.")
+    ] = False,
+) -> None:
+    """Run one site of a mesh: its own data, its own encoder, its own run folder; nobody drives it.
+
+    The file says what all sites agree on (`run`, `config`, `[peers]`) and what is this one's own (`[site]`, `[tls]`).
+    A site saves its state after every round: however it ends, start it again with the same command and it goes on.
+
+    Example: `ratemesh node --config clinic-a.toml`
+    """
+    from ratemesh.experiment.sites import load_site
+    from ratemesh.experiment.standalone import run_node
+
+    spec = load_site(config, insecure=insecure)
+    with screen.Board() as board:
+        track = board.track(spec.site.name, spec.shared().rounds)
+        summary = run_node(spec, say=lambda line: screen.say(f"{spec.site.name}  {line}"), progress=track)
+    screen.say(
+        f"Accuracy of this site's features by its own statistics: {100 * summary['accuracy']:.1f} %. Rounds: "
+        f"{summary['rounds']}, of which {summary['outside_theorem']} lacked fresh messages (outside the convergence "
+        f"theorem); {summary['skipped']} skipped.\nResults: {spec.site.out}"
+    )
+
+
+def launch(
+    config: Annotated[Path, typer.Argument(help="TOML file of a run, e.g. experiments/digits.toml.")],
+    engine: Annotated[
+        str, typer.Option("--engine", help="zenoh: a mesh of sites, each a process of its own.")
+    ] = "zenoh",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for all sites. Default: next free runs/run-NNN.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a setting: a.b=value. May be repeated.")
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Plain TCP instead of mutual TLS.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Try a whole mesh on this machine: one `ratemesh node` a node, with certificates, on the loopback interface.
+
+    What is left in the folder is what real sites need: certificates, a TOML file each, and their run folders. Kill a
+    site and start it again with `ratemesh node --config OUT/node-1.toml`: the others go on, and it comes back.
+
+    Example: `ratemesh launch experiments/smoke.toml --engine zenoh --out runs/mesh`
+    """
+    from ratemesh.errors import InputError
+    from ratemesh.experiment.config import load_config
+    from ratemesh.experiment.experiment import next_free
+    from ratemesh.experiment.launch import launch as start
+    from ratemesh.specs import nearest
+
+    if engine != "zenoh":
+        raise InputError(f"--engine must be one that launches sites; got '{engine}'. {nearest(engine, ['zenoh'])}")
+    settings = load_config(config, [*at_data_dir(data_dir), *(set_ or [])])
+    folder = out or next_free()
+    metrics = start(settings, folder, insecure=insecure)
+    screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
+    screen.say(f"Results: {folder}")

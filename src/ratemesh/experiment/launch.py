@@ -1,0 +1,125 @@
+"""A whole mesh of sites on this machine: certificates, a file a site, and a real `ratemesh node` each."""
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from ratemesh.engines.inprocess import InProcess
+from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
+from ratemesh.errors import RatemeshError
+from ratemesh.experiment.config import Config
+from ratemesh.experiment.outcome import finish
+from ratemesh.experiment.records import RunFolder
+from ratemesh.experiment.site import Plan, factory
+
+STOP_SECONDS = 10.0
+
+
+def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, Any]:
+    """Start every node as a site of its own, wait for all, and judge what they learned together."""
+    plan = Plan(config)
+    plan.check()
+    folder = RunFolder.create(out, config)
+    files = write_sites(plan, out, insecure=insecure)
+    run_sites(files)
+    return gather(plan, folder, [file.with_suffix("") for file in files])
+
+
+def write_sites(
+    plan: Plan, out: Path, *, insecure: bool = False, addresses: Sequence[str] = (), **own: Any
+) -> list[Path]:
+    """Write certificates and one TOML file a site; return the files.
+
+    Args:
+        addresses: where each site listens, host:port; default free ports of the loopback interface.
+        own: further settings of every [site].
+    """
+    links = mesh_links(addresses or free_addresses(plan.topology.nodes), None if insecure else out / "certs")
+    names = links[0].names
+    (out / "run.toml").write_text(plan.config.to_toml(), encoding="utf-8")
+    files = []
+    for name, link in zip(names, links, strict=True):
+        site = {"name": name, "out": name, "listen": list(link.listen), "connect": list(link.connect), **own}
+        table: dict[str, Any] = {"run": "launch", "config": "run.toml", "insecure": insecure, "site": site}
+        table["peers"] = {other: i for i, other in enumerate(names)}
+        if link.tls:
+            table["tls"] = {"ca": "certs/ca.pem", "certificate": f"certs/{name}.pem", "key": f"certs/{name}.key"}
+        files.append(out / f"{name}.toml")
+        files[-1].write_text(tomli_w.dumps(table), encoding="utf-8")
+    return files
+
+
+def start_site(file: Path, wrapper: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start `ratemesh node`; what it says goes to NAME.log beside its file.
+
+    Args:
+        wrapper: a command to start it with, such as `nice` or `ip netns exec NAME`.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    with file.with_suffix(".log").open("a") as log:
+        command = [*wrapper, sys.executable, "-m", "ratemesh.cli.main", "node", "--config", str(file)]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, env=environment)
+
+
+def run_sites(files: Sequence[Path]) -> None:
+    """Run all sites to their end; if one fails, say which and what it said last."""
+    sites = {file: start_site(file) for file in files}
+    try:
+        failed = [file for file, site in sites.items() if site.wait() != 0]
+    finally:
+        stop(list(sites.values()))
+    if failed:
+        said = failed[0].with_suffix(".log").read_text(encoding="utf-8").strip().splitlines()
+        raise RatemeshError(
+            f"site '{failed[0].stem}' ended with an error: {said[-1] if said else 'it said nothing'}\n"
+            f"Go on with it by: ratemesh node --config {failed[0]}"
+        )
+
+
+def stop(sites: Sequence[subprocess.Popen[str]]) -> None:
+    """End what still runs."""
+    for site in sites:
+        site.terminate()
+    for site in sites:
+        try:
+            site.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            site.kill()
+            site.wait()
+
+
+def gather(plan: Plan, folder: RunFolder, sites: Sequence[Path]) -> dict[str, Any]:
+    """Put the sites' records and last states together in one run folder, and judge them as any run."""
+    config = plan.config
+    states = folder.states(config.rounds)
+    states.mkdir(parents=True, exist_ok=True)
+    for i, site in enumerate(sites):
+        shutil.copy(RunFolder(site).states(config.rounds) / f"node-{i:04d}.safetensors", states)
+    by_site = [{record["round"]: record for record in RunFolder(site).records()} for site in sites]
+    for t in range(1, config.rounds + 1):
+        folder.append(folder.rounds, _joint(t, [records.get(t) for records in by_site]))
+    with InProcess(name="inprocess", workers=1).open(factory(config), plan.topology.nodes) as engine:
+        engine.ask("load", str(states))
+        return finish(engine, plan, folder)
+
+
+def _joint(t: int, records: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    """Return round t over all sites; a site that skipped it has no numbers, and the means are those of the others."""
+    there = [record for record in records if record]
+    keys = there[0]["nodes"][0] if there else {}
+    nodes = [record["nodes"][0] if record else dict.fromkeys(keys, math.nan) for record in records]
+    means = {key: _mean([node[key] for node in nodes if node[key] is not None]) for key in keys}
+    sent = {key: sum(record[key] for record in there) for key in ("bytes", "wire_bytes")}
+    return {"round": t, **means, **sent, "nodes": nodes}
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan

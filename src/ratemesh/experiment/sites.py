@@ -1,0 +1,121 @@
+"""`site.toml`: what one site of a mesh must know, its own settings and what all sites agree on."""
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from ratemesh.engines.envelope import RUN_BYTES
+from ratemesh.engines.mailbox import Rules
+from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec
+from ratemesh.errors import InputError
+from ratemesh.experiment.config import Config, make_config
+from ratemesh.specs import Spec, build, nearest
+
+
+class OwnSpec(Spec):
+    """The table [site]: this machine's part."""
+
+    name: str = Field(description="this site's name: the common name of its certificate, and its key in [peers]")
+    out: Path = Field(description="run folder; a site that is started again goes on from what is in it")
+    listen: tuple[str, ...] = Field((), description="addresses host:port to listen on; none: only call others")
+    connect: tuple[str, ...] = Field((), description="addresses host:port to call: peers, or a router")
+    data: dict[str, Any] | None = Field(None, description="this site's own data set, instead of a part of the run's")
+    encoder: dict[str, Any] | None = Field(None, description="this site's own encoder, instead of the run's")
+    share: float | None = Field(None, gt=0, le=1, description="with own data: its part of all samples; default 1/N")
+    threads: int = Field(1, ge=1, description="torch threads")
+    deadline: float = Field(10.0, gt=0, description="seconds of silence after which a peer is lost")
+    patience: float = Field(600.0, gt=0, description="most seconds to wait for a peer that is alive")
+    start: float = Field(60.0, gt=0, description="seconds to wait for a peer that was never heard of")
+    staleness: int = Field(3, ge=0, description="rounds that a lost peer's last message is used; then its edge rests")
+
+
+class SiteSpec(Spec):
+    """One site's whole file."""
+
+    run: str = Field(min_length=1, description="name of the run, the same at every site")
+    config: dict[str, Any] = Field(description="the run's settings, the same at every site; or the path of their file")
+    site: OwnSpec
+    peers: dict[str, int] = Field(description="every site's name and its number in the graph, this one's too")
+    relays: tuple[str, ...] = Field((), description="names of routers, trusted to pass on under other names")
+    tls: TlsSpec | None = Field(None, description="certificate files; see `ratemesh certs init`")
+    insecure: bool = Field(False, description="plain TCP: anyone who reaches the port can read and forge messages")
+
+    @property
+    def index(self) -> int:
+        """This site's number."""
+        return self.peers[self.site.name]
+
+    def shared(self) -> Config:
+        """Return the run's settings."""
+        return make_config(self.config)
+
+    def fingerprint(self) -> bytes:
+        """Return what tells this run's messages from another's: its name, settings and members."""
+        agreed = [self.run, self.shared().digest(), sorted(self.peers.items())]
+        return hashlib.sha256(json.dumps(agreed).encode()).digest()[:RUN_BYTES]
+
+    def rules(self) -> Rules:
+        """Return how long to wait and how old messages may be."""
+        own = self.site
+        beat = min(0.5, own.deadline / 6)
+        return Rules(own.deadline, own.patience, own.staleness, own.start, beat, grace=2 * beat)
+
+    def link(self) -> LinkSpec:
+        """Return how to reach the others."""
+        names = tuple(sorted(self.peers, key=lambda name: self.peers[name]))
+        lease = max(1000, int(1000 * self.site.deadline))
+        own = self.site
+        tls = None if self.insecure else self.tls
+        return LinkSpec(
+            names=names, listen=own.listen, connect=own.connect, relays=self.relays, tls=tls, lease_ms=lease
+        )
+
+    def check(self, nodes: int) -> None:
+        """Refuse a table of peers that does not fit the graph, and a mesh without identities that nobody asked for."""
+        if sorted(self.peers.values()) != list(range(nodes)):
+            raise InputError(
+                f"peers must give every node of the graph a name, 0 to {nodes - 1}; got {self.peers}. "
+                "Set graph.nodes to the number of sites."
+            )
+        if self.site.name not in self.peers:
+            raise InputError(
+                f"site.name must be in peers; got '{self.site.name}'. {nearest(self.site.name, self.peers)}"
+            )
+        if self.tls is None and not self.insecure:
+            raise InputError(
+                "tls must name certificates; there is no such table. Make them with `ratemesh certs init`, or set "
+                "insecure = true (--insecure) for plain TCP in a network that you trust."
+            )
+        if not self.site.listen and not self.site.connect:
+            raise InputError("site must have listen or connect; got neither. Give addresses as host:port.")
+
+
+def load_site(path: Path, *, insecure: bool = False) -> SiteSpec:
+    """Read and check a site's file; paths in it are relative to its folder."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--config must be a readable TOML file; got '{path}' ({error}).") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"--config must be valid TOML; '{path}' is not: {error}.") from None
+    here = path.absolute().parent
+    if isinstance(table.get("config"), str):
+        table["config"] = _shared_table(here / table["config"])
+    if isinstance(table.get("tls"), dict):
+        table["tls"] = {name: str(here / str(value)) for name, value in table["tls"].items()}
+    if isinstance(table.get("site"), dict) and isinstance(table["site"].get("out"), str):
+        table["site"]["out"] = str(here / table["site"]["out"])
+    if insecure:
+        table["insecure"] = True
+    return build(SiteSpec, table, "")
+
+
+def _shared_table(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"config must be the run's TOML file; '{path}' is not readable ({error}).") from None

@@ -1,0 +1,163 @@
+"""`ratemesh node`: one site that nobody drives, with its own data, encoder and run folder.
+
+It saves its state after every round. However it ends, started again it goes on from its last round, finds out where
+the mesh is, says with which round it comes back, and joins there.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.engines.peer import Peer, PeerRound
+from ratemesh.engines.zenoh_link import ZenohTransport
+from ratemesh.errors import InputError
+from ratemesh.experiment.config import Config, make_config
+from ratemesh.experiment.experiment import Progress
+from ratemesh.experiment.files import write_json
+from ratemesh.experiment.records import SCHEMA, RunFolder
+from ratemesh.experiment.site import ExperimentSite, Plan
+from ratemesh.experiment.sites import SiteSpec
+from ratemesh.methods.protocol import Node
+from ratemesh.metrics.evaluate import subspace_accuracies
+from ratemesh.threads import pinned
+
+SETTLE_SECONDS = 3.0
+"""How long a starting site listens for peers before it goes on."""
+
+Say = Callable[[str], None]
+
+
+class SitePlan(Plan):
+    """The run as one site knows it: its part of the run's data, or data and encoder of its own."""
+
+    def __init__(self, spec: SiteSpec) -> None:
+        self.spec = spec
+        shared = spec.shared()
+        own = {"data": spec.site.data, "encoders": spec.site.encoder and [spec.site.encoder]}
+        table = shared.model_dump(mode="json", exclude_none=True) | {k: v for k, v in own.items() if v}
+        super().__init__(make_config(table))
+        spec.check(self.topology.nodes)
+        if shared.method.needs_every_message:
+            raise InputError(
+                "method.codec must not be delta between sites: a difference to a lost message cannot be read. "
+                "Take int8, half or lowrank."
+            )
+        if spec.site.data and shared.method.clusters([tuple(range(self.data.num_classes))], self.data.num_classes):
+            raise InputError(
+                "site.data must not be set with a method of clusters: nobody knows the other sites' labels."
+            )
+
+    def node(self, index: int) -> Node:
+        """Return what this site is given."""
+        node = super().node(index)
+        if not self.spec.site.data:
+            return node
+        share = self.spec.site.share or 1 / self.topology.nodes
+        return replace(node, X=self.data.X_train, y=self.data.y_train, share=share)
+
+
+def run_node(spec: SiteSpec, *, say: Say, progress: Progress | None = None) -> dict[str, Any]:
+    """Play all rounds of one site and return its summary; goes on where an earlier start of it ended."""
+    with pinned(spec.site.threads):
+        plan = SitePlan(spec)
+        plan.config.local.check(tuple(plan.data.X_train.shape[1:]))
+        out = spec.site.out
+        folder = RunFolder(out) if (out / "config.toml").is_file() else RunFolder.create(out, plan.config)
+        with folder.locked():
+            site = ExperimentSite(plan, spec.index)
+            done = _restore(site, folder, plan.config)
+            if done < plan.config.rounds:
+                _join_and_play(site, folder, spec, done, say, progress)
+            return _summary(site, folder)
+
+
+def _restore(site: ExperimentSite, folder: RunFolder, config: Config) -> int:
+    """Load the state after the last round whose record and state are both whole; return that round, 0 for none.
+
+    A round's state is saved before its record is written, so a record without a state cannot be.
+    """
+    records = folder.records()
+    last = records[-1]["round"] if records else 0
+    done = last if folder.states(last).is_dir() else folder.last_good_round(config)
+    folder.keep_rounds(done)
+    if done:
+        site.do("load", str(folder.states(done)))
+    return done
+
+
+def _join_and_play(
+    site: ExperimentSite, folder: RunFolder, spec: SiteSpec, done: int, say: Say, progress: Progress | None
+) -> None:
+    run, me, link = spec.fingerprint(), spec.index, spec.link()
+    peer = Peer(me, len(spec.peers), run, spec.rules(), lambda start: ZenohTransport(link, me, run, start), say=say)
+    rounds = site.plan.config.rounds
+    try:
+        peer.join(done + 1, SETTLE_SECONDS)
+        t = done
+        while t < rounds:
+            t, skipped = _next_round(peer, t, rounds, say)
+            newcomer = t > 1 and not site.program.sample_passes
+            if newcomer:
+                say(f"round {t}: joins; hears the others once and turns towards them before it is counted")
+            began = time.monotonic()
+            played = peer.play(site, t, listen=newcomer)
+            record = _record(t, played, skipped, peer)
+            _save(site, folder, t, record, time.monotonic() - began)
+            if progress is not None:
+                progress(record)
+        peer.leave(rounds, spec.site.deadline)
+    finally:
+        peer.close()
+
+
+def _next_round(peer: Peer, t: int, rounds: int, say: Say) -> tuple[int, int]:
+    """Return the round after t, or the mesh's where that is further on, and how many were skipped."""
+    mesh = min(peer.mesh_round(), rounds)
+    if mesh <= t + 2:
+        return t + 1, 0
+    say(f"round {t + 1}: the mesh is in round {mesh}; goes on there")
+    return mesh, mesh - t - 1
+
+
+def _record(t: int, played: PeerRound, skipped: int, peer: Peer) -> dict[str, Any]:
+    """Return a round's record; `refusals` names who sent what could not be used, since the site was started."""
+    node = {**played.log, **played.told(), "skipped": float(skipped)}
+    sent = {"bytes": played.traffic.total_bytes, "wire_bytes": played.traffic.total_wire_bytes}
+    refusals = {f"node {j}: {reason}": count for (j, reason), count in sorted(peer.mailbox.refused.items())}
+    return {"round": t, **node, **sent, "refusals": refusals, "nodes": [node]}
+
+
+def _save(site: ExperimentSite, folder: RunFolder, t: int, record: Mapping[str, Any], seconds: float) -> None:
+    """Save the state, then the record, then drop older states: whatever is cut short, nothing recorded is lost."""
+    folder.states(t).mkdir(parents=True, exist_ok=True)
+    site.do("save", str(folder.states(t)))
+    folder.append(folder.rounds, record)
+    folder.append(folder.timing, {"round": t, "seconds": round(seconds, 4)})
+    folder.commit(t, site.plan.config.digest())
+
+
+def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
+    """Judge this site's features by its own statistics, and add up its rounds."""
+    records = folder.records()
+    answer = site.do("stats", "")
+    stats = ClassStats(answer["V"], answer["mu"], answer["m"])
+    test, judge = site.do("features", "test"), site.plan.config.evaluation
+    found = subspace_accuracies(stats, torch.as_tensor(test["Z"])[None], test["y"], judge.energy, judge.rank)
+    summary = {
+        "schema": SCHEMA,
+        "node": site.index,
+        "accuracy": found["acc_node"],
+        "rounds": len(records),
+        "skipped": int(sum(record["skipped"] for record in records)),
+        "outside_theorem": int(sum(record["outside_theorem"] for record in records)),
+        "refused": int(sum(record["refused"] for record in records)),
+        "bytes_total": sum(record["bytes"] for record in records),
+        "wire_bytes_total": sum(record["wire_bytes"] for record in records),
+        "sample_passes": site.program.sample_passes,
+    }
+    write_json(folder.path / "summary.json", summary)
+    return summary

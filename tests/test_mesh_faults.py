@@ -1,0 +1,203 @@
+"""Real sites broken in real ways: every node is a `ratemesh node` of its own. Run by `make test-faults`."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ratemesh.experiment.config import make_config
+from ratemesh.experiment.launch import gather, start_site, stop, write_sites
+from ratemesh.experiment.records import RunFolder
+from ratemesh.experiment.site import Plan
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+DEADLINE = 3.0
+ROUNDS = 12
+ONE_POINT = 0.01
+Sites = dict[Path, "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """Four nodes on a complete graph, digits, long enough to be broken in the middle."""
+    return Plan(
+        make_config(
+            {
+                "rounds": ROUNDS,
+                "d": 32,
+                "data": "digits",
+                "graph": {"name": "complete", "nodes": 4},
+                "encoders": [{"name": "mlp", "hidden": [64]}],
+                "local": {"epochs": 8, "batch_size": 50},
+                "method": {"name": "alg1", "coupling": {"start": 3}},
+                "output": {"features": 0},
+            }
+        )
+    )
+
+
+@pytest.fixture
+def mesh(plan: Plan, tmp_path: Path) -> Iterator[Sites]:
+    """Start all sites; end what is left of them."""
+    files = write_sites(plan, tmp_path, deadline=DEADLINE, start=120.0, staleness=2)
+    sites = {file: start_site(file) for file in files}
+    yield sites
+    stop(list(sites.values()))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Return the fused accuracy of the same mesh when nothing happens to it."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    sites = {file: start_site(file) for file in write_sites(plan, out)}
+    finished(sites)
+    records = [record for file in sites for record in RunFolder(file.with_suffix("")).records()]
+    assert not any(record["outside_theorem"] for record in records)
+    return judged(plan, out, list(sites))
+
+
+def finished(sites: Sites) -> None:
+    """Wait for all sites, and show the log of one that failed."""
+    for file, site in sites.items():
+        assert site.wait(600) == 0, file.with_suffix(".log").read_text()
+
+
+def judged(plan: Plan, out: Path, files: Sequence[Path]) -> float:
+    accuracy: float = gather(plan, RunFolder(out), [file.with_suffix("") for file in files])["acc_energy"]
+    return accuracy
+
+
+def rounds_of(file: Path) -> list[int]:
+    return [record["round"] for record in RunFolder(file.with_suffix("")).records()]
+
+
+def until_round(file: Path, t: int) -> None:
+    """Wait until a site has recorded round t."""
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        if (done := rounds_of(file)) and done[-1] >= t:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{file.stem} never came to round {t}: {file.with_suffix('.log').read_text()}")
+
+
+def summary(file: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((file.with_suffix("") / "summary.json").read_text())
+    return found
+
+
+def test_a_killed_site_comes_back_and_nothing_it_recorded_is_lost(
+    plan: Plan, mesh: Sites, undisturbed: float, tmp_path: Path
+) -> None:
+    draw = random.Random(int(os.environ.get("RATEMESH_FAULT_SEED", "6")))
+    victim, moment = draw.choice(list(mesh)), draw.randint(3, ROUNDS // 2)
+    until_round(victim, moment)
+    mesh[victim].send_signal(signal.SIGKILL)
+    mesh[victim].wait()
+    before = RunFolder(victim.with_suffix("")).records()
+    other = next(file for file in mesh if file != victim)
+    until_round(other, before[-1]["round"] + 2)  # the others go on without it
+    mesh[victim] = start_site(victim)
+    finished(mesh)
+    after = RunFolder(victim.with_suffix("")).records()
+    assert after[: len(before)] == before
+    assert after[-1]["round"] == ROUNDS
+    assert summary(other)["outside_theorem"] > 0
+    assert [file.stem for file in mesh if file != victim and rounds_of(file) != list(range(1, ROUNDS + 1))] == []
+    assert judged(plan, tmp_path, list(mesh)) == pytest.approx(undisturbed, abs=ONE_POINT)
+
+
+def test_a_site_that_stops_breathing_is_done_without_and_catches_up(
+    plan: Plan, mesh: Sites, undisturbed: float, tmp_path: Path
+) -> None:
+    victim, other, *_ = mesh
+    until_round(victim, 4)
+    mesh[victim].send_signal(signal.SIGSTOP)
+    stopped_in = rounds_of(victim)[-1]
+    until_round(other, stopped_in + 3)
+    mesh[victim].send_signal(signal.SIGCONT)
+    finished(mesh)
+    assert rounds_of(victim)[-1] == ROUNDS
+    assert judged(plan, tmp_path, list(mesh)) == pytest.approx(undisturbed, abs=ONE_POINT)
+
+
+def test_a_full_disk_ends_a_site_with_words_and_it_goes_on_later(mesh: Sites) -> None:
+    """The victim's run folder becomes a file system of its own that is full; then it is given room again."""
+    victim, other, *_ = mesh
+    until_round(victim, 3)
+    mesh[victim].send_signal(signal.SIGKILL)
+    mesh[victim].wait()
+    folder = victim.with_suffix("")
+    kept = folder.with_name("kept")
+    shutil.move(folder, kept)
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+    try:
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+        filling = folder / "filling"
+        with pytest.raises(OSError, match="No space left"):  # noqa: SIM117
+            with filling.open("wb") as file:
+                while True:
+                    file.write(bytes(4096))
+                    file.flush()
+        before = rounds_of(victim)
+        again = start_site(victim)
+        assert again.wait(300) == 1
+        assert "No space left" in victim.with_suffix(".log").read_text()
+        assert rounds_of(victim) == before
+        filling.unlink()
+        mesh[victim] = start_site(victim)
+        finished(mesh)
+        assert rounds_of(victim)[: len(before)] == before
+        assert rounds_of(victim)[-1] == rounds_of(other)[-1] == ROUNDS
+    finally:
+        stop([mesh[victim]])
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_clocks_may_disagree(plan: Plan, tmp_path: Path, undisturbed: float) -> None:
+    """One site's monotonic clock is a day ahead: no message carries a time, so nothing changes at all."""
+    files = write_sites(plan, tmp_path)
+    sites = {file: start_site(file) for file in files[1:]}
+    ahead = ["unshare", "--time", "--fork", "--monotonic", "86400", "--boottime", "86400"]
+    sites[files[0]] = start_site(files[0], ahead)
+    finished(sites)
+    assert not any(summary(file)["outside_theorem"] for file in files)
+    assert judged(plan, tmp_path, files) == undisturbed
+
+
+def test_the_same_name_twice(mesh: Sites) -> None:
+    """A second process under a name that is in use ends with words, and disturbs nobody."""
+    victim, other, *_ = mesh
+    until_round(other, 2)
+    double = victim.with_name("double.toml")
+    port = '"127.0.0.1:0"'
+    text = victim.read_text().replace('out = "node-0"', 'out = "double"')
+    lines = [f"listen = [{port}]" if line.startswith("listen") else line for line in _flat(text)]
+    calls = [address for file in mesh if file != victim for address in _listens(file)]
+    lines = [f"connect = {json.dumps(calls)}" if line.startswith("connect") else line for line in lines]
+    double.write_text("\n".join(lines))
+    second = start_site(double)
+    assert second.wait(300) == 2
+    assert "another process runs under this name" in double.with_suffix(".log").read_text()
+    finished(mesh)
+    assert not any(summary(file)["outside_theorem"] for file in mesh)
+
+
+def _flat(text: str) -> list[str]:
+    """Return TOML with every array on one line."""
+    return text.replace("[\n    ", "[").replace(",\n]", "]").replace(",\n    ", ", ").splitlines()
+
+
+def _listens(file: Path) -> list[str]:
+    line = next(line for line in _flat(file.read_text()) if line.startswith("listen"))
+    found: list[str] = json.loads(line.partition("=")[2])
+    return found
