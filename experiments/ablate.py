@@ -12,6 +12,7 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
+from results import write_table
 from rich.console import Console
 
 from ratemesh.experiment.config import load_config
@@ -116,11 +117,7 @@ def main() -> None:
         lines.append(f"| {name} | " + " | ".join(cell(key, [r[key] for r in results]) for key in COLUMNS) + " |")
         Console().print(lines[-1], markup=False, soft_wrap=True)
     if options.write:
-        begin, end = f"<!-- ablation {options.study} -->", f"<!-- /ablation {options.study} -->"
-        path = HERE / "RESULTS.md"
-        before, _, rest = path.read_text().partition(begin)
-        after = rest.partition(end)[2]
-        path.write_text(before + "\n".join([begin, "", *lines, "", end]) + after)
+        write_table(f"ablation {options.study}", lines)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ SETTINGS = {
         "gauge": {"enabled": False},
     },
     "warm, ramped": {"coupling": {"schedule": "ramp", "start": 1, "ramp": 3}, "warm_start": {"epochs": 1}},
+    "robust": {"coupling": {"schedule": "late", "start": 2}, "robust": {"fold": "trimmed"}},
     "supervised": {"coupling": {"schedule": "late", "start": 2}, "cross_entropy": 2.0},
 }
 CODECS = {
@@ -42,7 +43,7 @@ CASES = [
     (name, words)
     for name in METHODS
     for words in SETTINGS
-    if words == "default" or name == "alg1" or (name in COUPLED and words not in CODECS)
+    if words == "default" or name == "alg1" or (name in COUPLED and words not in CODECS and words != "robust")
 ]
 LINE = of_edges(3, [(0, 1), (1, 2)])
 GRAPHS = {"line": LINE, "one node": of_edges(1, []), "no edges": of_edges(3, [])}

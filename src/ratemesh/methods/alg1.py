@@ -26,6 +26,7 @@ from ratemesh.methods.switches import (
     CouplingSpec,
     Gauge,
     GaugeSpec,
+    RobustSpec,
     RunningSpec,
     Supervision,
     WarmStartSpec,
@@ -46,6 +47,7 @@ class Alg1(MethodSpec):
     gauge: GaugeSpec = GaugeSpec()
     warm_start: WarmStartSpec = WarmStartSpec()
     cross_entropy: float = Field(0.0, ge=0, description="weight of a local cross-entropy beside −ΔR; 0 is off (paper)")
+    robust: RobustSpec = RobustSpec()
     codec: CodecField = Field(PACKED, description="how statistics travel: packed, half, int8, lowrank or delta")
 
     def program(self, node: Node) -> "Alg1Program":
@@ -88,9 +90,8 @@ class Alg1(MethodSpec):
         alone = [self.running.label(), self.warm_start.label(), "cross-entropy" if self.cross_entropy else ""]
         if not topology.edges:
             return " + ".join(["Centralised MCR²" if topology.nodes == 1 else "Independent MCR²", *filter(None, alone)])
-        return " + ".join(
-            ["Algorithm 1", *filter(None, [self.gauge.label(), self.coupling.label(), *alone, self.codec.label()])]
-        )
+        together = [self.gauge.label(), self.coupling.label(), self.robust.label()]
+        return " + ".join(["Algorithm 1", *filter(None, [*together, *alone, self.codec.label()])])
 
 
 class Alg1Program:
@@ -125,15 +126,15 @@ class Alg1Program:
             self._warm_up()  # ours
         exchange, told = self._exchange(node.neighbours)
         inbox = yield exchange  # l. 3 / 15: transmit V_i^(t-1) to all neighbours
-        peers = {j: self.stream.unpack(payload, j) for j, payload in inbox.items()}
-        V_nbr = [peer.stats for peer in peers.values()]
+        peers = spec.robust.heard([self.stream.unpack(payload, j) for j, payload in inbox.items()])
+        V_nbr = [peer.stats for peer in peers]
         # As told on both ends of an edge, so that Y_ij = −Y_ji and T_ij = T_ji whatever the codec loses.
         self.Y = dual_step(self.Y, told, V_nbr, strength * spec.rho)  # l. 7–8, (R1_2a)
         coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr), strength * spec.gamma)  # (R1_T)
         start = with_prior(self.stats, fold_neighbours(self.stats, V_nbr), spec.running.prior)  # ours
         self._train(t, coupling, start)  # l. 9–12, (R1_2c)
         self.stats = self._shard_stats(t)  # l. 14–15
-        self.stats = self.gauge.turn(self.encoder, self.stats, list(peers.values()))  # ours
+        self.stats = self.gauge.turn(self.encoder, self.stats, peers)  # ours
         return self._log(V_nbr, coupling, strength)
 
     def check(self, tag: str, sender: int, payload: Payload) -> None:

@@ -62,6 +62,11 @@ class Alg3(Alg1):
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse a graph on which clusters cannot talk; return where Assumption 4 does not hold."""
         self.warm_start.check(counts, local)
+        if self.robust.fold != "off":
+            raise InputError(
+                f"method.robust.fold must be 'off' for method 'alg3'; got '{self.robust.fold}'. A class that one "
+                "cluster member holds alone enters the objective as that member tells it: there is no majority to ask."
+            )
         labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
         clusters = self.clusters(labels, counts.shape[1])
         edges = set(topology.edges)

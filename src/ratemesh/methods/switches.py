@@ -1,6 +1,7 @@
 """What ratemesh adds to the printed algorithm, each a switch; preset "paper" turns all of them off."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from ratemesh.core.consensus import Folded
 from ratemesh.core.gauge import align
+from ratemesh.core.robust import Robust, majority
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.methods.classifier import Classifier
@@ -62,6 +64,22 @@ def with_prior(stats: ClassStats, folded: Folded, weight: float) -> ClassStats:
     """
     pull = 2 * weight * (folded.n > 0).to(stats.V.dtype)
     return ClassStats(stats.V + pull[:, None, None] * (folded.T_bar - stats.V), stats.mu, stats.m)
+
+
+class RobustSpec(Spec):
+    """Against neighbours that send well-formed lies (see `core.robust`)."""
+
+    fold: Robust = Field("off", description="median or trimmed: what most neighbours say, instead of what each says")
+    drop: int = Field(1, ge=1, description="trimmed: neighbours left out of a class, never half of them or more")
+
+    def heard(self, peers: Sequence[StatsMessage]) -> list[StatsMessage]:
+        """Return the messages as they enter the mathematics."""
+        told = majority([peer.stats for peer in peers], self.fold, self.drop)
+        return [replace(peer, stats=stats) for peer, stats in zip(peers, told, strict=True)]
+
+    def label(self) -> str:
+        """Name the switch if it is on."""
+        return "" if self.fold == "off" else f"{self.fold} over neighbours"
 
 
 class GaugeSpec(Spec):
