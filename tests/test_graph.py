@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratemesh.errors import InputError
+from ratemesh.graph import TOPOLOGIES
 from ratemesh.graph.topology import (
-    TOPOLOGIES,
     Complete,
     EdgeFile,
     Empty,
@@ -149,7 +149,7 @@ def test_bad_settings_name_key_value_and_remedy(table, message):
         graph_of(table)
 
 
-@pytest.mark.parametrize("name", sorted(set(TOPOLOGIES) - {"edge_file"}))
+@pytest.mark.parametrize("name", sorted(set(TOPOLOGIES) - {"edge_file", "schedule"}))
 def test_every_name_resolves(name):
     assert type(graph_of({"name": name, "nodes": 4})) is TOPOLOGIES[name]
 

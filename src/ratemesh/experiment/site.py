@@ -4,6 +4,7 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -48,6 +49,11 @@ class Plan:
         total = counts.sum(0)
         if bool((total == 0).any()):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
+        if self.config.graph.varies and not self.config.method.graph_may_change:
+            raise InputError(
+                f"graph must stay the same for these settings of method '{self.config.method.name}'; "
+                f"'{self.config.graph.name}' changes between rounds. Use method 'alg1' without codec delta, or 'dsgd'."
+            )
         local = self.config.local
         local.check_balance(counts)
         for gap_in_words in self.config.method.check(self.topology, counts, local):
@@ -111,8 +117,16 @@ class ExperimentSite:
         self.program = plan.config.method.program(plan.node(index))
 
     def round(self, t: int) -> Round:
-        """Play round t."""
-        return self.program.round(t)
+        """Play round t, with the neighbours of that round."""
+        return self._on_changing_graph(t) if self.plan.config.graph.varies else self.program.round(t)
+
+    def _on_changing_graph(self, t: int) -> Round:
+        """Play round t among the neighbours of that round; the theorem has one graph for all rounds."""
+        graph, program = self.plan.config.graph, self.program
+        neighbours = graph.at(t, self.plan.config.seed).neighbours(self.index)
+        program.node = replace(program.node, neighbours=neighbours)
+        log = yield from program.round(t)
+        return {**log, "neighbours": float(len(neighbours)), "outside_theorem": 1.0}
 
     def check(self, tag: str, sender: int, payload: Payload) -> None:
         """Raise RatemeshError if the program cannot use a message; programs without a `check` take all."""

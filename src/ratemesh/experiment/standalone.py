@@ -125,7 +125,9 @@ def _next_round(peer: Peer, t: int, rounds: int, say: Say) -> tuple[int, int]:
 
 def _record(t: int, played: PeerRound, skipped: int, peer: Peer) -> dict[str, Any]:
     """Return a round's record; `refusals` names who sent what could not be used, since the site was started."""
-    node = {**played.log, **played.told(), "skipped": float(skipped)}
+    told = played.told()
+    told["outside_theorem"] = max(told["outside_theorem"], played.log.get("outside_theorem", 0.0))
+    node = {**played.log, **told, "skipped": float(skipped)}
     sent = {"bytes": played.traffic.total_bytes, "wire_bytes": played.traffic.total_wire_bytes}
     refusals = {f"node {j}: {reason}": count for (j, reason), count in sorted(peer.mailbox.refused.items())}
     return {"round": t, **node, **sent, "refusals": refusals, "nodes": [node]}

@@ -58,6 +58,7 @@ class TopologySpec(NamedSpec):
     """Settings of a topology."""
 
     kind: ClassVar[str] = "topology"
+    varies: ClassVar[bool] = False
     nodes: int = Field(10, ge=1, le=100_000, description="number of nodes N")
 
     @abstractmethod
@@ -73,6 +74,10 @@ class TopologySpec(NamedSpec):
                 "Add edges between them, or use graph.name = 'empty' for independent nodes."
             )
         return topology
+
+    def at(self, t: int, seed: int) -> Topology:
+        """Return the graph of round t; one that varies has only edges that `build` has."""
+        return self.build(seed)
 
 
 def named(components: list[list[int]]) -> str:
@@ -178,14 +183,3 @@ class EdgeFile(TopologySpec):
 def of_edges(nodes: int, edges: Iterable[tuple[int, int]]) -> Topology:
     """Return the topology with these edges; direction, repeats and loops do not count."""
     return Topology(nodes, tuple(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]})))
-
-
-TOPOLOGIES: dict[str, type[TopologySpec]] = {
-    "complete": Complete,
-    "edge_file": EdgeFile,
-    "empty": Empty,
-    "erdos_renyi": ErdosRenyi,
-    "grid": Grid,
-    "ring": Ring,
-    "star": Star,
-}

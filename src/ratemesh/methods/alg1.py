@@ -81,6 +81,11 @@ class Alg1(MethodSpec):
         return not self.codec.fixed_size
 
     @property
+    def graph_may_change(self) -> bool:
+        """Yes, unless the codec sends differences to what every peer has heard so far."""
+        return not self.needs_every_message
+
+    @property
     def needs_every_message(self) -> bool:
         """Whether the codec sends differences."""
         return self.codec.remembers

@@ -55,6 +55,11 @@ class Alg3(Alg1):
         """Name the configuration and the switches that are on."""
         return super().label(topology).replace("Algorithm 1", "Algorithm 3")
 
+    @property
+    def graph_may_change(self) -> bool:
+        """No: who takes turns with whom is settled before the first round."""
+        return False
+
     def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[Cluster]:
         """Return the clusters of Algorithm 2."""
         return label_cover_clusters(labels, num_classes)

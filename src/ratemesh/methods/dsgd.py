@@ -46,6 +46,11 @@ class DSgd(MethodSpec):
         alike = [j for j, kind in enumerate(node.kinds) if kind == node.kinds[node.index] and j != node.index]
         return tuple(j for j in alike if self.scope == "group" or j in node.neighbours)
 
+    @property
+    def graph_may_change(self) -> bool:
+        """Yes: degrees travel with the weights."""
+        return True
+
     def label(self, topology: Topology) -> str:
         """Name the configuration, and whether it leaves the graph."""
         if not topology.edges and self.scope == "edges":
@@ -60,10 +65,14 @@ class DSgdProgram:
         self.spec = spec
         self.node = node
         self.encoder = node.encoder
-        self.peers = spec.peers(node)
         self.classifier = Classifier(node.encoder, node.num_classes)
         self.trainer = LocalTrainer(self.classifier, node.local, node.seed, node.index, "dsgd")
         self.stats = self._shard_stats(0)
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Whose weights are averaged with this node's."""
+        return self.spec.peers(self.node)
 
     @property
     def sample_passes(self) -> int:

@@ -80,6 +80,7 @@ class Program(Protocol):
     round gets may then lack senders.
     """
 
+    node: Node
     encoder: Encoder
     stats: ClassStats
 
@@ -145,6 +146,11 @@ class MethodSpec(NamedSpec):
     @property
     def bytes_vary(self) -> bool:
         """Whether messages differ in size from round to round."""
+        return False
+
+    @property
+    def graph_may_change(self) -> bool:
+        """Whether a node's neighbours may be others in every round, told by `program.node`."""
         return False
 
     @property
