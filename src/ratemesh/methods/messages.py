@@ -226,9 +226,10 @@ class Stream:
 
     def check(self, payload: Payload, sender: int, dtype: torch.dtype) -> None:
         """Refuse what `unpack` would refuse, and numbers of another type than the node's; remembers nothing."""
+        m = payload.get("m")
+        if m is not None and m.dtype != dtype:  # first: of some types there is no Cholesky factor
+            raise RatemeshError(f"the message of node {sender} was refused: 'm' is {m.dtype}, not {dtype}.")
         read(payload, sender, self.num_classes, self.d, self.codec, self._views.get(sender))
-        if payload["m"].dtype != dtype:
-            raise RatemeshError(f"the message of node {sender} was refused: 'm' is {payload['m'].dtype}, not {dtype}.")
 
     def reset(self) -> None:
         """Make the next message a whole one."""
