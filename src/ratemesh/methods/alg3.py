@@ -19,8 +19,10 @@ from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters, memberships
+from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges
+from ratemesh.graph.holders import split_in_words
 from ratemesh.methods.alg1 import Alg1, Alg1Program
+from ratemesh.methods.cluster_plan import ClusterPlan
 from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import StatsMessage, message_bytes
 from ratemesh.methods.partial_gauge import PartialGauge, PartialGaugeSpec
@@ -43,9 +45,11 @@ class Alg3(Alg1):
         Once to every peer, and once more, without means and hops, to every cluster member whose turn is later. Packed,
         a class has d(d+1)/2 floats; with a rank chosen by energy the bytes are the most there can be, rank d.
         """
-        K, d = node.num_classes, node.encoder.gauge.shape[0]
-        plan = ClusterPlan.of(node)
-        held = len(node.labels[node.index])
+        held, d = len(node.labels[node.index]), node.encoder.gauge.shape[0]
+        return self.bytes_within(ClusterPlan.of(node), held, node.num_classes, d)
+
+    def bytes_within(self, plan: ClusterPlan, held: int, K: int, d: int) -> int:
+        """Return what an agent that holds so many of K classes sends a round, in whatever clusters."""
         told = message_bytes(self.codec, held, K, d, means=self.gauge.uses_means, frame=self.gauge.enabled)
         turn = message_bytes(self.codec, held, K, d, means=False, frame=False)
         return len(plan.peers) * told + sum(len(plan.after(s)) for s in plan.mine) * turn
@@ -59,56 +63,24 @@ class Alg3(Alg1):
         return label_cover_clusters(labels, num_classes)
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
-        """Refuse a graph on which clusters cannot talk; return where Assumption 4 does not hold."""
+        """Refuse a graph on which clusters cannot talk; return what the theory does not cover."""
         self.warm_start.check(counts, local)
         labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
         clusters = self.clusters(labels, counts.shape[1])
-        edges = set(topology.edges)
-        lacking = [(i, j) for c in clusters for i in c for j in c if i < j and (i, j) not in edges]
-        if lacking:
+        if lacking := lacking_edges(clusters, topology.edges):
             raise InputError(
                 f"graph must join the members of every cluster for method 'alg3'; clusters {clusters} lack the edges "
                 f"{lacking}. Use graph.name = 'complete', or another graph with these edges."
             )
+        apart = split_in_words(topology, labels)
         found = Proportions.of(counts, clusters, balanced=local.balance)
         if found.holds:
-            return []
+            return apart
         return [
+            *apart,
             f"Assumption 4 does not hold: class proportions differ between clusters by up to {found.gap:.3f}. Theorem "
-            "3 does not cover this; `ratemesh clusters` shows where, local.balance = true weighs all classes equally."
+            "3 does not cover this; `ratemesh clusters` shows where, local.balance = true weighs all classes equally.",
         ]
-
-
-class ClusterPlan:
-    """Who is with whom, as agent i sees it; the same at every agent, for Algorithm 2 is deterministic.
-
-    Attributes:
-        clusters: all clusters, members in the order of their turns.
-        mine: the clusters that agent i is in, ascending. Taking turns in this order, no two agents wait for each other.
-        S: (N,) in how many clusters each agent is.
-        peers: the neighbours that share a label or a cluster.
-    """
-
-    def __init__(self, index: int, neighbours: Sequence[int], labels: Sequence[Sequence[int]], K: int) -> None:
-        self.index = index
-        self.clusters: list[Cluster] = label_cover_clusters(labels, K)
-        self.mine = [s for s, cluster in enumerate(self.clusters) if index in cluster]
-        self.S = memberships(self.clusters, len(labels))
-        near = {j for s in self.mine for j in self.clusters[s]}
-        self.peers = tuple(j for j in neighbours if j in near or set(labels[j]) & set(labels[index]))
-
-    @classmethod
-    def of(cls, node: Node) -> "ClusterPlan":
-        """Run Algorithm 2 on the labels that every node knows of."""
-        return cls(node.index, node.neighbours, node.labels, node.num_classes)
-
-    def before(self, s: int) -> tuple[int, ...]:
-        """Return the members of cluster s whose turn is earlier."""
-        return self.clusters[s][: self.clusters[s].index(self.index)]
-
-    def after(self, s: int) -> tuple[int, ...]:
-        """Return the members of cluster s whose turn is later."""
-        return self.clusters[s][self.clusters[s].index(self.index) + 1 :]
 
 
 class Replica:
