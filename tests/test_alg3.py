@@ -14,6 +14,7 @@ from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.site import Plan
+from ratemesh.graph.clusters import label_cover_clusters
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg3 import Alg3, Alg3Program
@@ -166,9 +167,30 @@ def test_assumption_4_is_named_where_it_does_not_hold() -> None:
     assert Alg3().check(triangle, skewed, LocalSpec(balance=True)) == []
 
 
+def test_holders_of_a_label_that_cannot_meet_are_named() -> None:
+    """Node 1 lies between 0 and 3, which hold label 0, and does not pass on what it does not hold."""
+    counts = torch.tensor([[4, 4, 0], [0, 4, 4], [4, 0, 4], [4, 4, 4]])
+    (words,) = [w for w in Alg1().check(of_edges(4, [(0, 1), (1, 2), (1, 3)]), counts, LocalSpec()) if "meet" in w]
+    assert "label 0 of nodes {0} and {2} and {3}. Add edges, e.g. 0–2, 0–3, or use graph.name = 'complete'" in words
+    ring = of_edges(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
+    assert not [w for w in Alg1().check(ring, counts, LocalSpec()) if "meet" in w]  # 0, 3, 2 pass label 0 on
+    alone = of_edges(4, [])
+    assert not [w for w in Alg1().check(alone, counts, LocalSpec()) if "meet" in w]  # independent nodes mean it
+
+
+def test_algorithm_3_warns_of_holders_in_different_clusters_that_cannot_meet() -> None:
+    counts = torch.tensor([[4, 4, 0, 0], [0, 0, 4, 4], [4, 4, 0, 0], [0, 0, 4, 4]])
+    crossed = of_edges(4, [(0, 1), (2, 3), (0, 3)])
+    (words,) = Alg3().check(crossed, counts, LocalSpec())
+    assert "label 0 of nodes {0} and {2}; label 1 of nodes {0} and {2}; label 2 of nodes {1} and {3}" in words
+    assert "e.g. 0–2, 1–3" in words
+
+
 def test_peers_are_those_who_share_a_label_or_a_cluster() -> None:
-    plan = ClusterPlan(0, (1, 2, 3), [(0,), (1, 2), (2, 1), (0,)], 3)
-    assert plan.clusters == [(0, 1), (2, 3)]
+    labels = [(0,), (1, 2), (2, 1), (0,)]
+    clusters = label_cover_clusters(labels, 3)
+    assert clusters == [(0, 1), (2, 3)]
+    plan = ClusterPlan(0, (1, 2, 3), labels, clusters)
     assert plan.peers == (1, 3)
     assert (plan.before(0), plan.after(0)) == ((), (1,))
 
@@ -202,7 +224,9 @@ def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp
 def test_replicas_that_do_not_fit_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ratemesh.experiment.site.available_memory", lambda: 1000)
     with (
-        pytest.raises(InputError, match=r"5 nodes with 6 networks need .* GB, 0.0 GB are free. Take narrower encoders"),
+        pytest.raises(
+            InputError, match=r"5 nodes with 6 networks need .* GB, 0.0 GB are free\. Take narrower encoders"
+        ),
         pytest.warns(RatemeshWarning),
     ):
         Plan(scenario()).check()

@@ -1,4 +1,4 @@
-"""The command as a user meets it: real processes, exit codes, words, no tracebacks."""
+"""The command as a user meets it: exit codes, words, no tracebacks; in real processes where that could differ."""
 
 import json
 import os
@@ -11,22 +11,24 @@ from pathlib import Path
 import pytest
 
 import ratemesh
+from toy_cli import PLAIN, Done, call
 
 ROOT = Path(ratemesh.__file__).parents[2]
 SMOKE = ROOT / "experiments" / "smoke.toml"
 COMMANDS = ["demo", "run", "resume", "list", "watch", "compare", "report", "theory", "data", "clusters"]
 
 
-def call(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def call_process(*words: object) -> Done:
     command = [sys.executable, "-m", "ratemesh.cli.main", *map(str, words)]
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=240, check=False)
+    environment = {**os.environ, **PLAIN}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
     folder = tmp_path_factory.mktemp("smoke") / "run"
-    return folder, call("run", SMOKE, "--out", folder)
+    return folder, call_process("run", SMOKE, "--out", folder)
 
 
 def test_version_and_overview() -> None:
@@ -60,9 +62,7 @@ def test_list_shows_names_and_settings(what: str, expected: list[str]) -> None:
     assert [word for word in expected if word not in out] == []
 
 
-def test_run_prints_plain_lines_and_says_where_the_results_are(
-    smoke: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_run_prints_plain_lines_and_says_where_the_results_are(smoke: tuple[Path, Done]) -> None:
     folder, done = smoke
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -72,7 +72,7 @@ def test_run_prints_plain_lines_and_says_where_the_results_are(
     assert json.loads((folder / "metrics.json").read_text())["rounds"] == 4
 
 
-def test_resume_of_a_complete_run_says_so(smoke: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_resume_of_a_complete_run_says_so(smoke: tuple[Path, Done]) -> None:
     done = call("resume", smoke[0])
     assert done.returncode == 0
     assert "complete; nothing was changed" in done.stdout
@@ -117,7 +117,7 @@ def test_a_disconnected_edge_file_names_the_components(tmp_path: Path) -> None:
 
 
 def test_a_lost_loss_is_told_without_a_traceback(tmp_path: Path) -> None:
-    done = call("run", SMOKE, "--set", "local.lr=1e38", "--out", tmp_path / "run")
+    done = call_process("run", SMOKE, "--set", "local.lr=1e38", "--out", tmp_path / "run")
     assert done.returncode == 1
     assert re.search(r"of node \d must be finite; got \w+ in round 1, class \d", done.stderr)
     assert "Traceback" not in done.stderr

@@ -8,14 +8,16 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Wedge
 
-from ratemesh.cli.clusters import assumption4, clusters, summary
-from ratemesh.errors import InputError
+from ratemesh.cli.clusters import assumption4, clusters, cost, summary
+from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.clusters import Clustering
 from ratemesh.experiment.config import make_config
+from ratemesh.experiment.experiment import run
 from ratemesh.experiment.site import Plan
 from ratemesh.graph.topology import Empty, Ring
 from ratemesh.report.figures import style
 from ratemesh.report.figures.clusters import FILLS, HATCHES, draw
+from ratemesh.report.numbers import in_bytes
 
 FIVE = ["partition.name=labels", "partition.labels=5x4", "graph.name=ring", "graph.nodes=5"]
 FOUR = ["partition.name=labels", "partition.labels=4x5", "graph.name=ring", "graph.nodes=4"]
@@ -77,6 +79,30 @@ def test_balance_settles_assumption_4_in_what_is_optimised() -> None:
     assert not found.proportions.holds
     assert "Assumption 4 holds in what is optimised: local.balance weighs" in assumption4(found)
     assert "local.balance = true weighs all classes" in assumption4(Clustering.of(plan(*FIVE)))
+
+
+def test_bytes_and_memory_are_estimated_as_a_run_then_finds_them(tmp_path: Path) -> None:
+    """The estimate is of all rounds alike, so one round of a real run must have sent exactly that."""
+    method = {"name": "alg3", "warm_start": {"epochs": 0}}
+    table = {"data": "digits", "rounds": 1, "d": 16, "encoders": [{"name": "mlp", "hidden": [16]}], "method": method}
+    settings = make_config(table, [*FIVE, "graph.name=complete", "engine.workers=1"])
+    found = Clustering.of(Plan(settings))
+    words = cost(found)
+    with pytest.warns(RatemeshWarning, match="Assumption 4"):
+        measured = run(settings, tmp_path / "run").metrics["bytes_total"]
+    assert sum(found.bytes_sent) == measured
+    assert f"sends {in_bytes(measured)} in all" in words
+    weights = sum(p.numel() for p in settings.encoders[0].network((1, 8, 8), 16).parameters())
+    assert found.memory.needed == 6 * 4 * 4 * weights  # of six networks: weights, gradients and two moments
+    assert f"5 nodes with 6 networks need {96 * weights / 1e9:.3g} GB" in words
+    assert "refuses" not in words
+
+
+def test_replicas_beyond_memory_and_edges_that_lack_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ratemesh.experiment.site.available_memory", lambda: 1000)
+    words = cost(Clustering.of(plan(*FIVE)))
+    assert "GB, 0.0 GB are free. Take narrower encoders, or a partition with fewer replicas" in words
+    assert "Algorithm 3 refuses this graph: clusters lack the edges [(1, 3), (1, 4)]" in words
 
 
 def test_members_without_a_path_are_said_to_have_none() -> None:

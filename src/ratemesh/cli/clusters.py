@@ -52,6 +52,7 @@ def clusters(
     screen.console.print(LEGEND, style="dim")
     screen.say(summary(found))
     screen.say(assumption4(found))
+    screen.say(cost(found))
     if optimal and len(found.clusters) == 1 < len(found.labels) and at_least == 1:
         screen.say("One cluster works in turn only. For more in parallel, at the price of replicas: --at-least 2")
     if out is not None:
@@ -96,6 +97,24 @@ def summary(found: "Clustering") -> str:
         f"{_count(S, 'cluster')} of {_count(nodes, 'node')}, {_count(found.replicas, 'replica')}{who}, "
         f"hops inside clusters: {_hops(sum(found.hops))}."
     )
+
+
+def cost(found: "Clustering") -> str:
+    """Return what a round sends and the networks take, before anything is trained."""
+    from ratemesh.report.numbers import in_bytes
+
+    sent, memory = found.bytes_sent, found.memory
+    lines = [
+        f"A round of Algorithm 3 sends {in_bytes(sum(sent))} in all, {in_bytes(min(sent))} to {in_bytes(max(sent))} a "
+        "node: |K_i| classes of d² numbers, one triangle of each, to every peer (Remark 4).",
+        f"Memory: {memory.in_words(len(found.labels))}.",
+    ]
+    if found.lacking:
+        lines.append(
+            f"Algorithm 3 refuses this graph: clusters lack the edges {found.lacking}. Use graph.name = 'complete', or "
+            "another graph with these edges; the bytes are counted as if they were there."
+        )
+    return "\n".join(lines)
 
 
 def _count(number: int, word: str) -> str:

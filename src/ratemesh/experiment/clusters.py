@@ -1,14 +1,24 @@
 """How the nodes of an experiment cluster: Algorithm 2 or the optimum on what they hold, and what that means."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ratemesh.core.theory import Proportions
-from ratemesh.experiment.site import Plan
-from ratemesh.graph.clusters import Cluster, hops_inside, label_cover_clusters, memberships, replicas
+from ratemesh.experiment.site import Memory, Plan
+from ratemesh.graph.clusters import (
+    Cluster,
+    hops_inside,
+    label_cover_clusters,
+    lacking_edges,
+    memberships,
+    replicas,
+)
 from ratemesh.graph.optimal_clusters import optimal_label_cover
 from ratemesh.graph.topology import Topology
+from ratemesh.methods.alg3 import Alg3
+from ratemesh.methods.cluster_plan import ClusterPlan
 
 
 @dataclass(frozen=True)
@@ -20,13 +30,17 @@ class Clustering:
         labels: K_i of every node.
         counts: (N, K) samples per node and class.
         balanced: whether training weighs all classes of a cluster equally (`local.balance`).
+        bytes_sent: payload bytes of every node a round, by Algorithm 3's formula (Remark 4).
+        memory: what the nodes' networks and their replicas take.
     """
 
     clusters: list[Cluster]
     labels: list[tuple[int, ...]]
     counts: Tensor
     topology: Topology
-    balanced: bool = False
+    balanced: bool
+    bytes_sent: list[int]
+    memory: Memory
 
     @classmethod
     def of(cls, plan: Plan, *, optimal: bool = False, at_least: int = 1) -> "Clustering":
@@ -36,7 +50,15 @@ class Clustering:
             clusters = optimal_label_cover(labels, plan.topology, K, at_least=at_least)
         else:
             clusters = label_cover_clusters(labels, K)
-        return cls(clusters, labels, plan.counts(), plan.topology, plan.config.local.balance)
+        return cls(
+            clusters,
+            labels,
+            plan.counts(),
+            plan.topology,
+            plan.config.local.balance,
+            _bytes_sent(plan, clusters, labels),
+            plan.memory(clusters),
+        )
 
     @property
     def memberships(self) -> list[int]:
@@ -47,6 +69,11 @@ class Clustering:
     def replicas(self) -> int:
         """Virtual nodes beyond one a node."""
         return replicas(self.clusters, len(self.labels))
+
+    @property
+    def lacking(self) -> list[tuple[int, int]]:
+        """Edges between members that the graph lacks and Algorithm 3 needs."""
+        return lacking_edges(self.clusters, self.topology.edges)
 
     @property
     def hops(self) -> list[float]:
@@ -63,3 +90,11 @@ class Clustering:
     def trained(self) -> Proportions:
         """Class proportions as training weighs them: what Assumption 4 asks of."""
         return Proportions.of(self.counts, self.clusters, balanced=self.balanced)
+
+
+def _bytes_sent(plan: Plan, clusters: Sequence[Cluster], labels: Sequence[Sequence[int]]) -> list[int]:
+    """Return what every node sends a round by Algorithm 3 as configured, or as it is by default."""
+    method, K = plan.config.method, plan.data.num_classes
+    alg3 = method if isinstance(method, Alg3) else Alg3()
+    agents = [ClusterPlan(i, plan.topology.neighbours(i), labels, clusters) for i in range(len(labels))]
+    return [alg3.bytes_within(agent, len(labels[agent.index]), K, plan.config.d) for agent in agents]

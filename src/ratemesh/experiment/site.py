@@ -4,7 +4,7 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +23,29 @@ from ratemesh.graph.clusters import memberships
 from ratemesh.methods.local import encode
 from ratemesh.methods.protocol import Node, Payload, Round
 from ratemesh.seeds import generator
+
+BYTES_A_PARAMETER = 16
+"""Weight, gradient and Adam's two moments, four bytes each."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that networks take with gradients and optimisers, and bytes that are free."""
+
+    networks: int
+    needed: int
+    free: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room."""
+        return self.needed <= self.free
+
+    def in_words(self, nodes: int) -> str:
+        """Say what is needed and what there is; what to do if it is too little."""
+        remedy = "" if self.fits else ". Take narrower encoders, or a partition with fewer replicas"
+        need = f"{nodes} nodes with {self.networks} networks need {self.needed / 1e9:.3g} GB"
+        return f"{need}, {self.free / 1e9:.1f} GB are free{remedy}"
 
 
 class Plan:
@@ -65,27 +88,23 @@ class Plan:
             _warn(gap_in_words)
         shape = tuple(self.data.X_train.shape[1:])
         local.check(shape)
-        networks = [spec.network(shape, d) for spec in self.config.encoders]  # one that does not fit is found out now
-        self._check_memory([sum(p.numel() for p in network.parameters()) for network in networks])
+        memory = self.memory(self.clusters())  # builds every architecture: one that does not fit is found out now
+        if not memory.fits:
+            raise InputError(f"encoders must fit into memory: {memory.in_words(self.topology.nodes)}.")
 
     def clusters(self) -> list[tuple[int, ...]]:
         """Return the clusters that the method forms of these nodes; empty for methods that know none."""
         return self.config.method.clusters(self.labels(), self.data.num_classes)
 
-    def _check_memory(self, parameters: Sequence[int]) -> None:
-        """Refuse networks and replicas that do not fit: weights, gradients and two moments, four bytes each.
-
-        Args:
-            parameters: of every architecture, in the order of `encoders`.
-        """
-        S = memberships(clusters, self.topology.nodes) if (clusters := self.clusters()) else [1] * self.topology.nodes
-        needed = 16 * sum(count * parameters[i % len(parameters)] for i, count in enumerate(S))
-        if needed > (free := available_memory()):
-            raise InputError(
-                f"encoders must fit into memory: {self.topology.nodes} nodes with {sum(S)} networks need "
-                f"{needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free. Take narrower encoders, or a partition with "
-                "fewer replicas (ratemesh clusters shows them)."
-            )
+    def memory(self, clusters: Sequence[Sequence[int]]) -> "Memory":
+        """Estimate what the nodes' networks take, a replica for every cluster that a node is in."""
+        shape = tuple(self.data.X_train.shape[1:])
+        networks = [spec.network(shape, self.config.d) for spec in self.config.encoders]
+        parameters = [sum(p.numel() for p in network.parameters()) for network in networks]
+        nodes = self.topology.nodes
+        S = memberships(clusters, nodes) if clusters else [1] * nodes
+        needed = BYTES_A_PARAMETER * sum(count * parameters[i % len(parameters)] for i, count in enumerate(S))
+        return Memory(sum(S), needed, available_memory())
 
     def node(self, index: int) -> Node:
         """Return what node `index` is given."""

@@ -94,6 +94,12 @@ def replicas(clusters: Sequence[Sequence[int]], agents: int) -> int:
     return sum(memberships(clusters, agents)) - agents
 
 
+def lacking_edges(clusters: Sequence[Sequence[int]], edges: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the pairs of members (i, j), i < j, that no edge joins."""
+    pairs = {(i, j) for cluster in clusters for i in cluster for j in cluster if i < j}
+    return sorted(pairs - set(edges))
+
+
 def hops_inside(cluster: Sequence[int], distances: Sequence[Sequence[float]]) -> float:
     """Return the sum of distances over pairs of members.
 

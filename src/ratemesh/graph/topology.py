@@ -34,9 +34,10 @@ class Topology:
         """Return N_i, ascending."""
         return tuple(sorted({a + b - i for a, b in self.edges if i in (a, b)}))
 
-    def components(self) -> list[list[int]]:
-        """Return the connected components, each ascending, ordered by their lowest node."""
-        return sorted(sorted(part) for part in nx.connected_components(self._graph()))
+    def components(self, among: Iterable[int] | None = None) -> list[list[int]]:
+        """Return the connected components, of the graph or of some nodes of it, ordered by their lowest node."""
+        graph = self._graph() if among is None else self._graph().subgraph(among)
+        return sorted(sorted(part) for part in nx.connected_components(graph))
 
     def distances(self) -> list[list[float]]:
         """Return the edges on a shortest path from node i to node j; infinite where there is none."""

@@ -18,6 +18,7 @@ from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
 from ratemesh.graph import Topology
+from ratemesh.graph.holders import split_in_words
 from ratemesh.methods.codecs import PACKED, CodecField
 from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
@@ -62,7 +63,8 @@ class Alg1(MethodSpec):
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse a warm start whose batches cannot be balanced; return what the theory does not cover."""
         self.warm_start.check(counts, local)
-        return super().check(topology, counts, local)
+        labels = [row.nonzero().flatten().tolist() for row in counts]
+        return [*super().check(topology, counts, local), *split_in_words(topology, labels)]
 
     def bytes_sent(self, node: Node) -> int:
         """Return |N_i| times the bytes of K classes, K counts and what the gauge adds.

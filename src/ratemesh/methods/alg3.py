@@ -19,7 +19,8 @@ from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters
+from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges
+from ratemesh.graph.holders import split_in_words
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.methods.cluster_plan import ClusterPlan
 from ratemesh.methods.local import LocalSpec, LocalTrainer
@@ -44,9 +45,11 @@ class Alg3(Alg1):
         Once to every peer, and once more, without means and hops, to every cluster member whose turn is later. Packed,
         a class has d(d+1)/2 floats; with a rank chosen by energy the bytes are the most there can be, rank d.
         """
-        K, d = node.num_classes, node.encoder.gauge.shape[0]
-        plan = ClusterPlan.of(node)
-        held = len(node.labels[node.index])
+        held, d = len(node.labels[node.index]), node.encoder.gauge.shape[0]
+        return self.bytes_within(ClusterPlan.of(node), held, node.num_classes, d)
+
+    def bytes_within(self, plan: ClusterPlan, held: int, K: int, d: int) -> int:
+        """Return what an agent that holds so many of K classes sends a round, in whatever clusters."""
         told = message_bytes(self.codec, held, K, d, means=self.gauge.uses_means, frame=self.gauge.enabled)
         turn = message_bytes(self.codec, held, K, d, means=False, frame=False)
         return len(plan.peers) * told + sum(len(plan.after(s)) for s in plan.mine) * turn
@@ -65,7 +68,7 @@ class Alg3(Alg1):
         return label_cover_clusters(labels, num_classes)
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
-        """Refuse a graph on which clusters cannot talk; return where Assumption 4 does not hold."""
+        """Refuse a graph on which clusters cannot talk; return what the theory does not cover."""
         self.warm_start.check(counts, local)
         if self.robust.fold != "off":
             raise InputError(
@@ -74,19 +77,19 @@ class Alg3(Alg1):
             )
         labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
         clusters = self.clusters(labels, counts.shape[1])
-        edges = set(topology.edges)
-        lacking = [(i, j) for c in clusters for i in c for j in c if i < j and (i, j) not in edges]
-        if lacking:
+        if lacking := lacking_edges(clusters, topology.edges):
             raise InputError(
                 f"graph must join the members of every cluster for method 'alg3'; clusters {clusters} lack the edges "
                 f"{lacking}. Use graph.name = 'complete', or another graph with these edges."
             )
+        apart = split_in_words(topology, labels)
         found = Proportions.of(counts, clusters, balanced=local.balance)
         if found.holds:
-            return []
+            return apart
         return [
+            *apart,
             f"Assumption 4 does not hold: class proportions differ between clusters by up to {found.gap:.3f}. Theorem "
-            "3 does not cover this; `ratemesh clusters` shows where, local.balance = true weighs all classes equally."
+            "3 does not cover this; `ratemesh clusters` shows where, local.balance = true weighs all classes equally.",
         ]
 
 

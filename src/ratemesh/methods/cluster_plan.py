@@ -1,4 +1,4 @@
-"""Who takes turns with whom in Algorithm 3, and who talks to whom."""
+"""Who is with whom in Algorithm 3, as one agent sees it."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from ratemesh.methods.protocol import Node
 
 
 class ClusterPlan:
-    """Who is with whom, as agent i sees it; the same at every agent, for Algorithm 2 is deterministic.
+    """An agent's clusters and peers; the same at every agent, for Algorithm 2 is deterministic.
 
     Attributes:
         clusters: all clusters, members in the order of their turns.
@@ -16,18 +16,20 @@ class ClusterPlan:
         peers: the neighbours that share a label or a cluster.
     """
 
-    def __init__(self, index: int, neighbours: Sequence[int], labels: Sequence[Sequence[int]], K: int) -> None:
+    def __init__(
+        self, index: int, neighbours: Sequence[int], labels: Sequence[Sequence[int]], clusters: Sequence[Cluster]
+    ) -> None:
         self.index = index
-        self.clusters: list[Cluster] = label_cover_clusters(labels, K)
-        self.mine = [s for s, cluster in enumerate(self.clusters) if index in cluster]
-        self.S = memberships(self.clusters, len(labels))
-        near = {j for s in self.mine for j in self.clusters[s]}
+        self.clusters = list(clusters)
+        self.mine = [s for s, cluster in enumerate(clusters) if index in cluster]
+        self.S = memberships(clusters, len(labels))
+        near = {j for s in self.mine for j in clusters[s]}
         self.peers = tuple(j for j in neighbours if j in near or set(labels[j]) & set(labels[index]))
 
     @classmethod
     def of(cls, node: Node) -> "ClusterPlan":
         """Run Algorithm 2 on the labels that every node knows of."""
-        return cls(node.index, node.neighbours, node.labels, node.num_classes)
+        return cls(node.index, node.neighbours, node.labels, label_cover_clusters(node.labels, node.num_classes))
 
     def before(self, s: int) -> tuple[int, ...]:
         """Return the members of cluster s whose turn is earlier."""
