@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types pytest test-browser bench clean
+.PHONY: help setup demo test lint types pytest test-faults test-browser bench clean
 
 help:  ## show what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ types: setup  ## mypy, strict
 
 pytest: setup  ## unit, property, contract and end-to-end tests, on all cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+test-faults: setup  ## kill processes and machines in the middle of runs; minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults
 
 test-browser: setup  ## look at the report in headless Chromium; Debian's is installed if there is none
 	command -v chromium || { apt-get update && apt-get install -y --no-install-recommends chromium; } || \

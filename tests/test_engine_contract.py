@@ -10,19 +10,22 @@ import torch
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.engines.protocol import Played
 from ratemesh.errors import InputError, NonFiniteError, RatemeshError
+from toy_engines import ALONE, NODES, SharedRay
 from toy_sites import factory
 
-NODES = 4
 VARIANTS: dict[str, tuple[str, dict[str, int]]] = {
     "inprocess, 1 process": ("inprocess", {"workers": 1}),
     "inprocess, 2 processes": ("inprocess", {"workers": 2}),
     "inprocess, 3 processes": ("inprocess", {"workers": 3}),
+    "ray": ("ray", {}),
 }
+FIRST, *OTHERS = HERE = [variant for variant in VARIANTS if variant != "ray" or ALONE]
+"""Ray is tested in a network of its own: test_ray.py plays this file there."""
 
 
 def engine(variant: str) -> EngineSpec:
     name, settings = VARIANTS[variant]
-    return ENGINES[name](name=name, **settings)
+    return SharedRay() if name == "ray" else ENGINES[name](name=name, **settings)
 
 
 def play(variant: str, script: str, rounds: int = 2) -> tuple[list[Played], list[torch.Tensor]]:
@@ -35,17 +38,17 @@ def test_every_engine_is_under_contract() -> None:
     assert {name for name, _ in VARIANTS.values()} == set(ENGINES)
 
 
+@pytest.mark.parametrize("variant", OTHERS)
 @pytest.mark.parametrize("script", ["gossip", "chain"])
-def test_all_engines_agree_to_the_bit(script: str) -> None:
-    results = {variant: play(variant, script) for variant in VARIANTS}
-    (first, values), *others = results.values()
-    for played, other in others:
-        assert [p.logs for p in played] == [p.logs for p in first]
-        assert [p.traffic.bytes for p in played] == [p.traffic.bytes for p in first]
-        assert torch.equal(torch.stack(other), torch.stack(values))
+def test_all_engines_agree_to_the_bit(variant: str, script: str) -> None:
+    (first, values), (played, other) = play(FIRST, script), play(variant, script)
+    assert [p.logs for p in played] == [p.logs for p in first]
+    assert [p.traffic.bytes for p in played] == [p.traffic.bytes for p in first]
+    assert [p.traffic.messages for p in played] == [p.traffic.messages for p in first]
+    assert torch.equal(torch.stack(other), torch.stack(values))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HERE)
 def test_messages_are_counted_by_edge(variant: str) -> None:
     played, _ = play(variant, "gossip", rounds=1)
     traffic = played[0].traffic
@@ -54,13 +57,13 @@ def test_messages_are_counted_by_edge(variant: str) -> None:
     assert traffic.total_bytes == NODES * (NODES - 1) * 2 * (8 + 8)  # one float64, one int64
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HERE)
 def test_turns_inside_a_round_are_kept(variant: str) -> None:
     _, values = play(variant, "chain", rounds=1)
     assert [float(v) for v in values] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HERE)
 def test_errands_come_back_in_node_order_with_pinned_threads(variant: str) -> None:
     before = torch.get_num_threads()
     with engine(variant).open(factory("gossip", NODES), NODES) as opened:
@@ -71,7 +74,7 @@ def test_errands_come_back_in_node_order_with_pinned_threads(variant: str) -> No
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HERE)
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
@@ -86,13 +89,13 @@ def test_failures_keep_their_kind_and_words(variant: str, script: str, kind: typ
         play(variant, script)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HERE)
 def test_a_bug_shows_where_it_is(variant: str) -> None:
     with pytest.raises((ZeroDivisionError, RuntimeError), match="a bug"):
         play(variant, "buggy")
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if "1 process" not in v])
+@pytest.mark.parametrize("variant", [v for v in OTHERS if v != "ray"])  # which mends it: test_ray_faults.py
 def test_a_killed_worker_is_reported_with_its_nodes(variant: str) -> None:
     with pytest.raises(RatemeshError, match=r"nodes \[.*1.*\] ended with exit code -9.*can be resumed"):
         play(variant, "doomed")

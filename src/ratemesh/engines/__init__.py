@@ -2,7 +2,8 @@
 
 from ratemesh.engines.inprocess import InProcess
 from ratemesh.engines.protocol import Engine, EngineSpec
+from ratemesh.engines.ray import Ray
 
-ENGINES: dict[str, type[EngineSpec]] = {"inprocess": InProcess}
+ENGINES: dict[str, type[EngineSpec]] = {"inprocess": InProcess, "ray": Ray}
 
 __all__ = ["ENGINES", "Engine", "EngineSpec"]
