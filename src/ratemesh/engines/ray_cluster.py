@@ -37,7 +37,7 @@ def joined(address: str, cpus: int) -> Iterator[None]:
 def _connect(address: str, settings: Mapping[str, Any]) -> None:
     try:
         ray.init(address or "local", **settings)
-    except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray raises bare ones, too
         if not address:
             raise RatemeshError(f"Ray does not start on this machine: {gist(error)}") from None
         raise InputError(

@@ -164,9 +164,9 @@ class RayEngine:
         lost = self._actors.replace_lost()
         self._actors.build(lost, self._patience)
         start = f"'{self._folder}'" if self._folder else "the beginning"
+        what = f"nodes {lost} were lost in {when}; they were started again" if lost else f"messages were lost in {when}"
         warnings.warn(
-            f"nodes {lost} were lost in {when}; they were started again, and all go on from {start}. "
-            f"{self._left} more such losses will be mended.",
+            f"{what}, and all go on from {start}. {self._left} more such losses will be mended.",
             RatemeshWarning,
             stacklevel=2,
         )
