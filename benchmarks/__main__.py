@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import augment, branches, encoders, factor, loss, rounds, workers
+from benchmarks import augment, branches, encoders, engines, factor, loss, rounds, workers
 from benchmarks.machine import Neighbours, describe
 from benchmarks.tables import Table
 
@@ -21,6 +21,7 @@ SECTIONS: dict[str, Callable[..., list[Table]]] = {
     "augment": augment.run,
     "rounds": rounds.run,
     "workers": workers.run,
+    "engines": engines.run,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

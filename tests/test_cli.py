@@ -53,7 +53,7 @@ def test_help_teaches_with_an_example(command: str) -> None:
         ("datasets", ["digits", "subspaces", "test_fraction = 0.2"]),
         ("topologies", ["erdos_renyi", "ring", "grid", "star", "complete", "empty", "edge_file", "path required"]),
         ("partitions", ["stratified", "iid", "labels required", "dirichlet", "alpha = 0.5", "shards", "quantity"]),
-        ("engines", ["inprocess", "workers = 0"]),
+        ("engines", ["inprocess", "workers = 0", "ray", "num_gpus = 0"]),
         ("presets", ["default", "paper", "paper-stable"]),
     ],
 )

@@ -12,9 +12,9 @@ from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.engines.protocol import Played
 from ratemesh.errors import InputError, NonFiniteError, RatemeshError
 from ratemesh.methods.protocol import Payload
+from toy_engines import ALONE, NODES, SharedRay
 from toy_sites import factory
 
-NODES = 3
 COSTLY = {"zenoh, mutual TLS"}
 """Variants that start a process a node: some of their failures are left to `make test-faults`."""
 VARIANTS: dict[str, tuple[str, dict[str, int | bool]]] = {
@@ -22,12 +22,15 @@ VARIANTS: dict[str, tuple[str, dict[str, int | bool]]] = {
     "inprocess, 2 processes": ("inprocess", {"workers": 2}),
     "inprocess, 3 processes": ("inprocess", {"workers": 3}),
     "zenoh, mutual TLS": ("zenoh", {}),
+    "ray": ("ray", {}),
 }
+FIRST, *OTHERS = HERE = [variant for variant in VARIANTS if variant != "ray" or ALONE]
+"""Ray is tested in a network of its own: test_ray.py plays this file there."""
 
 
 def engine(variant: str) -> EngineSpec:
     name, settings = VARIANTS[variant]
-    return ENGINES[name](name=name, **settings)
+    return SharedRay() if name == "ray" else ENGINES[name](name=name, **settings)
 
 
 @cache
@@ -42,17 +45,17 @@ def test_every_engine_is_under_contract() -> None:
     assert {name for name, _ in VARIANTS.values()} == set(ENGINES)
 
 
+@pytest.mark.parametrize("variant", OTHERS)
 @pytest.mark.parametrize("script", ["gossip", "chain"])
-def test_all_engines_agree_to_the_bit(script: str) -> None:
-    results = {variant: play(variant, script) for variant in VARIANTS}
-    (first, answers), *others = results.values()
-    for played, other in others:
-        assert [p.logs for p in played] == [p.logs for p in first]
-        assert [p.traffic.bytes for p in played] == [p.traffic.bytes for p in first]
-        assert all(torch.equal(a["value"], b["value"]) for a, b in zip(answers, other, strict=True))
+def test_all_engines_agree_to_the_bit(variant: str, script: str) -> None:
+    (first, answers), (played, other) = play(FIRST, script), play(variant, script)
+    assert [p.logs for p in played] == [p.logs for p in first]
+    assert [p.traffic.bytes for p in played] == [p.traffic.bytes for p in first]
+    assert [p.traffic.messages for p in played] == [p.traffic.messages for p in first]
+    assert all(torch.equal(a["value"], b["value"]) for a, b in zip(answers, other, strict=True))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HERE)
 def test_messages_are_counted_by_edge(variant: str) -> None:
     played, _ = play(variant, "gossip")
     traffic = played[0].traffic
@@ -61,14 +64,14 @@ def test_messages_are_counted_by_edge(variant: str) -> None:
     assert traffic.total_bytes == NODES * (NODES - 1) * 2 * (8 + 8)  # one float64, one int64
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HERE)
 def test_turns_inside_a_round_are_kept_and_errands_come_back_in_node_order(variant: str) -> None:
     _, answers = play(variant, "chain")
-    assert [float(a["value"]) for a in answers] == [0, 1, 2]
+    assert [float(a["value"]) for a in answers] == list(range(NODES))
     assert {int(a["errand"]) for a in answers} == {7}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HERE)
 def test_threads_are_pinned_inside_only(variant: str) -> None:
     before = torch.get_num_threads()
     _, answers = play(variant, "chain")
@@ -80,7 +83,7 @@ OWN = {"silent", "unlucky"}
 """Failures that engines with processes of their own find in their own way."""
 FAILURES = [
     ("silent", RatemeshError, "node 1 waits for \\[0\\]"),
-    ("stranger", RatemeshError, "addressed \\[6\\]"),
+    ("stranger", RatemeshError, rf"addressed \[{NODES + 3}\]"),
     ("unlucky", NonFiniteError, "loss of node 1 is no number"),
     ("wrong", InputError, "argument must be right"),
     ("buggy", (ZeroDivisionError, RuntimeError), "a bug"),
@@ -91,7 +94,7 @@ FAILURES = [
     ("variant", "script", "kind", "words"),
     [
         pytest.param(v, *failure, marks=pytest.mark.faults if v in COSTLY and failure[0] not in OWN else ())
-        for v in VARIANTS
+        for v in HERE
         for failure in FAILURES
     ],
 )
@@ -100,7 +103,7 @@ def test_failures_keep_their_kind_and_words(variant: str, script: str, kind: typ
         play(variant, script)
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if "1 process" not in v])
+@pytest.mark.parametrize("variant", [v for v in OTHERS if v != "ray"])  # which mends it: test_ray_faults.py
 def test_a_killed_worker_is_reported_with_its_nodes(variant: str) -> None:
     with pytest.raises(RatemeshError, match=r"nodes \[.*1.*\] ended with exit code -9.*can be resumed"):
         play(variant, "doomed")

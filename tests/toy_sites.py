@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
-from ratemesh.engines.protocol import SiteFactory
+from ratemesh.engines.protocol import Site, SiteFactory
 from ratemesh.errors import InputError, NonFiniteError
 from ratemesh.methods.protocol import Exchange, Payload, Round
 
@@ -15,8 +17,8 @@ from ratemesh.methods.protocol import Exchange, Payload, Round
 class Toy:
     """A node on a ring of N that does what its script says."""
 
-    def __init__(self, script: str, nodes: int, index: int) -> None:
-        self.nodes, self.index = nodes, index
+    def __init__(self, script: str, nodes: int, index: int, folder: str = "") -> None:
+        self.nodes, self.index, self.folder = nodes, index, Path(folder)
         self.value = torch.tensor([float(index)], dtype=torch.float64)
         self.play: Callable[[int], Round] = getattr(self, script)
 
@@ -90,11 +92,48 @@ class Toy:
             os.kill(os.getpid(), signal.SIGKILL)
         return {"value": 0.0}
 
+    def frail(self, t: int) -> Round:
+        """Node 0 dies once in round 2, after it has sent a large message and before node 1 can have read it."""
+        if self.index == 0:
+            yield Exchange("large", {1: {"x": self.value.repeat(100_000)}}, frozenset())
+            if t == 2 and not (mark := self.folder / "died").exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        elif self.index == 1:
+            inbox = yield Exchange("large", {}, frozenset({0}))
+            inbox = {**inbox, **(yield Exchange("late", {}, frozenset({2})))}
+            self.value = self.value / 3 + inbox[0]["x"].mean() + inbox[2]["x"]
+        elif self.index == 2:
+            time.sleep(0.2)
+            yield Exchange("late", {1: {"x": self.value * 1.1}}, frozenset())
+        return {"value": float(self.value), "t": float(t)}
+
+
+class Switch:
+    """Any site, changed by errand: one engine, slow to start, serves many tests."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.site: Site
+
+    def round(self, t: int) -> Round:
+        return self.site.round(t)
+
+    def do(self, what: str, argument: str) -> Payload:
+        if what != "become":
+            return self.site.do(what, argument)
+        self.site = SiteFactory(*json.loads(argument)).build(self.index)
+        return {}
+
 
 def make(argument: str, index: int) -> Toy:
     given = json.loads(argument)
-    return Toy(given["script"], given["nodes"], index)
+    return Toy(given["script"], given["nodes"], index, given["folder"])
 
 
-def factory(script: str, nodes: int) -> SiteFactory:
-    return SiteFactory("toy_sites:make", json.dumps({"script": script, "nodes": nodes}))
+def make_switch(argument: str, index: int) -> Switch:
+    return Switch(index)
+
+
+def factory(script: str, nodes: int, folder: Path | str = "") -> SiteFactory:
+    return SiteFactory("toy_sites:make", json.dumps({"script": script, "nodes": nodes, "folder": str(folder)}))

@@ -2,8 +2,9 @@
 
 from ratemesh.engines.inprocess import InProcess
 from ratemesh.engines.protocol import Engine, EngineSpec
+from ratemesh.engines.ray import Ray
 from ratemesh.engines.zenoh_engine import Zenoh
 
-ENGINES: dict[str, type[EngineSpec]] = {"inprocess": InProcess, "zenoh": Zenoh}
+ENGINES: dict[str, type[EngineSpec]] = {"inprocess": InProcess, "ray": Ray, "zenoh": Zenoh}
 
 __all__ = ["ENGINES", "Engine", "EngineSpec"]

@@ -1,23 +1,25 @@
 """Engine `inprocess`: all nodes on this machine, in one process or several, same results for any number."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import wait
+from typing import ClassVar
 
 from pydantic import Field
 
 from ratemesh.engines.hosts import Event, Host, LocalHost, WorkerHost
 from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
-from ratemesh.engines.router import Router
-from ratemesh.errors import RatemeshError
-from ratemesh.methods.protocol import Exchange, Payload, RoundLog
+from ratemesh.engines.router import play_round
+from ratemesh.methods.protocol import Inbox, Payload
 from ratemesh.threads import pinned
 
 
 class InProcess(EngineSpec):
     """All nodes on this machine, deterministic for a seed."""
 
+    placement: ClassVar[frozenset[str]] = frozenset({"workers"})
     workers: int = Field(0, ge=0, description="processes that share the nodes; 0 takes one per core")
     threads: int = Field(1, ge=1, description="torch threads of each process; part of what makes runs repeat")
 
@@ -45,42 +47,41 @@ class InProcess(EngineSpec):
 
 
 class InProcessEngine:
-    """Plays rounds over hosts; every node's inbox is in sender order, so timing changes nothing."""
+    """Plays rounds over hosts."""
 
     def __init__(self, hosts: Sequence[Host], nodes: int) -> None:
         self._hosts = hosts
         self._nodes = nodes
         self._host_of = {node: host for host in hosts for node in host.nodes}
+        self._owed: Counter[int] = Counter()  # by host: commands whose event is still to come
 
     def play(self, t: int) -> Played:
         """Play round t on every node."""
-        router = Router(self._nodes)
-        logs: dict[int, RoundLog] = {}
-        pending = {id(host): 0 for host in self._hosts}  # commands whose event is still to come
-        for node, host in self._host_of.items():
-            host.begin(node, t)
-            pending[id(host)] += 1
-        while len(logs) < self._nodes:
-            host, (node, event) = self._next(pending, router)
-            pending[id(host)] -= 1
-            if isinstance(event, Exchange):
-                router.post(node, event)
-            else:
-                logs[node] = event
-            for ready, inbox in router.ready():
-                target = self._host_of[ready]
-                target.resume(ready, inbox)
-                pending[id(target)] += 1
-        return Played([logs[node] for node in range(self._nodes)], router.traffic)
+        self._owed.clear()
+        return play_round(self, self._nodes, t)
 
-    def _next(self, pending: dict[int, int], router: Router) -> tuple[Host, tuple[int, Event]]:
+    def begin(self, node: int, t: int) -> None:
+        """Start round t of a node."""
+        self._commanded(node).begin(node, t)
+
+    def resume(self, node: int, inbox: Inbox) -> None:
+        """Go on with what arrived."""
+        self._commanded(node).resume(node, inbox)
+
+    def _commanded(self, node: int) -> Host:
+        host = self._host_of[node]
+        self._owed[id(host)] += 1
+        return host
+
+    def next_event(self) -> tuple[int, Event] | None:
         """Return the next event of any host that still owes one."""
-        owing = [host for host in self._hosts if pending[id(host)]]
+        owing = [host for host in self._hosts if self._owed[id(host)]]
         if not owing:
-            raise RatemeshError(f"no node can go on: {router.stuck()}. The method's sends and receives do not match.")
+            return None
         behind_pipes = {host.connection: host for host in owing if isinstance(host, WorkerHost)}
         host = owing[0] if not behind_pipes else behind_pipes[wait(list(behind_pipes))[0]]  # type: ignore[index]
-        return host, host.next_event()
+        self._owed[id(host)] -= 1
+        return host.next_event()
 
     def ask(self, what: str, argument: str = "") -> list[Payload]:
         """Have every site carry out an errand; return the answers in node order."""

@@ -1,9 +1,38 @@
 """What travels: messages and payload bytes, by tag and directed edge."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
-from ratemesh.methods.protocol import Exchange, Payload
+from ratemesh.methods.protocol import Payload
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A payload that lies elsewhere: the bytes of its tensors, and what finds it again."""
+
+    nbytes: int
+    place: object
+
+
+Message_co = TypeVar("Message_co", bound=Payload | Parcel, covariant=True)
+
+
+class Outgoing(Protocol[Message_co]):
+    """An `Exchange` whose messages are payloads at hand or parcels."""
+
+    @property
+    def tag(self) -> str:
+        """What the messages are."""
+
+    @property
+    def send(self) -> Mapping[int, Message_co]:
+        """Messages by receiver."""
+
+    @property
+    def recv(self) -> frozenset[int]:
+        """Nodes to hear from before going on."""
 
 
 @dataclass
@@ -14,12 +43,12 @@ class Traffic:
     bytes: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     wire: Counter[tuple[str, int, int]] = field(default_factory=Counter)
 
-    def record(self, sender: int, exchange: Exchange) -> None:
+    def record(self, sender: int, outgoing: Outgoing[Payload | Parcel]) -> None:
         """Count what a node sends."""
-        for receiver, payload in exchange.send.items():
-            key = (exchange.tag, sender, receiver)
+        for receiver, message in outgoing.send.items():
+            key = (outgoing.tag, sender, receiver)
             self.messages[key] += 1
-            self.bytes[key] += nbytes(payload)
+            self.bytes[key] += message.nbytes if isinstance(message, Parcel) else nbytes(message)
 
     @property
     def total_bytes(self) -> int:

@@ -22,7 +22,10 @@ class Site(Protocol):
         """Raise RatemeshError if the program cannot use a message; changes nothing."""
 
     def do(self, what: str, argument: str) -> Payload:
-        """Carry out a named errand between rounds (save, load, features, …)."""
+        """Carry out a named errand between rounds (save, load, features, …).
+
+        `save` and `load` take a folder: what a site saved, one that is made anew loads, and goes on to the bit.
+        """
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class EngineSpec(NamedSpec):
     """Settings of an engine."""
 
     kind: ClassVar[str] = "engine"
+    placement: ClassVar[frozenset[str]] = frozenset()
+    """Settings that only say where nodes run: they change no number, and a run may be resumed with others."""
 
     @abstractmethod
     def open(self, factory: SiteFactory, nodes: int) -> AbstractContextManager[Engine]:

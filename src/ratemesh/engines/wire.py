@@ -24,6 +24,16 @@ class Frame:
     payloads: Mapping[int, Payload] = field(default_factory=dict)
 
 
+def encode(payload: Payload) -> bytes:
+    """Return named tensors as safetensors bytes."""
+    return save({name: tensor.contiguous() for name, tensor in payload.items()})
+
+
+def decode(content: bytes) -> Payload:
+    """Read safetensors bytes; nothing in them is executed."""
+    return load(content)
+
+
 def send(connection: Connection, frame: Frame) -> None:
     """Write a frame."""
     distinct = {id(payload): payload for payload in frame.payloads.values()}  # a broadcast is sent once
@@ -39,13 +49,13 @@ def send(connection: Connection, frame: Frame) -> None:
     }
     connection.send_bytes(json.dumps(header).encode())
     for payload in distinct.values():
-        connection.send_bytes(save({name: tensor.contiguous() for name, tensor in payload.items()}))
+        connection.send_bytes(encode(payload))
 
 
 def receive(connection: Connection) -> Frame:
     """Read a frame; EOFError when the other side is gone."""
     header = json.loads(connection.recv_bytes())
-    blobs = [load(connection.recv_bytes()) for _ in range(header["blobs"])]
+    blobs = [decode(connection.recv_bytes()) for _ in range(header["blobs"])]
     payloads = {node: blobs[place] for node, place in header["payloads"]}
     return Frame(header["kind"], header["text"], header["node"], header["number"], tuple(header["peers"]), payloads)
 

@@ -1,0 +1,72 @@
+"""Engine `ray`: one actor per node on a Ray cluster, of one organisation or of this machine alone.
+
+What Ray trusts: everybody who reaches the cluster's ports can run code on its machines, and what Ray moves by itself
+(commands, logs, this module's dataclasses) it pickles. So a cluster is one organisation's, behind its own firewall.
+Messages between nodes and answers to the run are safetensors bytes all the same, which Ray stores without pickling.
+"""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from math import ceil
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field, field_validator
+
+from ratemesh.engines.protocol import EngineSpec, SiteFactory
+from ratemesh.errors import InputError, RatemeshError
+
+if TYPE_CHECKING:
+    from ratemesh.engines.ray_engine import RayEngine
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is told to anybody
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's coming default; spares a warning
+}
+
+
+class Ray(EngineSpec):
+    """One actor per node on a Ray cluster; killed actors and machines are replaced (extra 'ray')."""
+
+    placement: ClassVar[frozenset[str]] = frozenset({"address", "num_cpus", "num_gpus", "restarts", "patience"})
+    address: str = Field("", description="cluster to join, 'host:port' or 'auto'; empty starts one on this machine")
+    num_cpus: float = Field(1, ge=0, description="CPUs that Ray reserves for each node; fractions share one")
+    num_gpus: float = Field(
+        0, ge=0, description="GPUs that Ray reserves for each node; the built-in encoders compute on the CPU"
+    )
+    threads: int = Field(1, ge=1, description="torch threads of each node; part of what makes runs repeat")
+    restarts: int = Field(10, ge=0, description="losses of nodes or machines that are mended before the run ends")
+    patience: float = Field(300, gt=0, description="seconds within which nodes must start, also after a loss")
+
+    @field_validator("address")
+    @classmethod
+    def _joinable(cls, address: str) -> str:
+        if "://" in address:
+            raise InputError(
+                f"engine.address must be 'host:port' or 'auto'; got '{address}'. Start the run on a machine of the "
+                "cluster, or with `ray job submit`."
+            )
+        return address
+
+    @contextmanager
+    def open(self, factory: SiteFactory, nodes: int) -> Iterator["RayEngine"]:
+        """Join or start a cluster and start the actors; on the way out, end what was started here."""
+        if importlib.util.find_spec("ray") is None:
+            raise InputError("engine 'ray' needs Ray, which is not installed. Install it: pip install 'ratemesh[ray]'")
+        os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
+        from ratemesh.engines.ray_cluster import check_size, gist, joined
+        from ratemesh.engines.ray_engine import LOST, Actors, RayEngine
+
+        with joined(self.address, ceil(nodes * self.num_cpus)), ExitStack() as stack:
+            check_size(nodes, {"CPU": self.num_cpus, "GPU": self.num_gpus})
+            actors = Actors(factory, nodes, {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}, self.threads)
+            stack.callback(actors.close)
+            try:
+                actors.build(range(nodes), self.patience)
+            except LOST as error:
+                raise RatemeshError(
+                    "the nodes must be able to start; ratemesh must be installed alike on every machine of the Ray "
+                    f"cluster. Ray says: {gist(error)}"
+                ) from None
+            yield RayEngine(actors, self.restarts, self.patience)
