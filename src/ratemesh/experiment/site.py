@@ -56,8 +56,23 @@ class Plan:
             _warn(gap_in_words)
         shape = tuple(self.data.X_train.shape[1:])
         self.config.local.check(shape)
+        self._check_views()
         networks = [spec.network(shape, d) for spec in self.config.encoders]  # one that does not fit is found out now
         self._check_memory([sum(p.numel() for p in network.parameters()) for network in networks])
+
+    def _check_views(self) -> None:
+        """Refuse architectures that one model cannot have; warn of views that would all be the same."""
+        config = self.config
+        if config.method.one_model and any(spec != config.encoders[0] for spec in config.encoders):
+            raise InputError(
+                f"encoders must be one architecture for method '{config.method.name}', whose nodes train one model; "
+                f"got {len(config.encoders)}. Keep one, or use method 'alg1' or 'dsgd'."
+            )
+        if config.method.views > 1 and not config.local.augment.enabled:
+            _warn(
+                f"local.augment is off, and method '{config.method.name}' learns from differing views of a sample: "
+                "nothing tells it what to overlook. Turn some on, e.g. local.augment.crop_scale = [0.4, 1.0]."
+            )
 
     def clusters(self) -> list[tuple[int, ...]]:
         """Return the clusters that the method forms of these nodes; empty for methods that know none."""
@@ -82,7 +97,8 @@ class Plan:
         """Return what node `index` is given."""
         config, data, part = self.config, self.data, self.parts[index]
         which = index % len(config.encoders)
-        names = ("architecture", which) if config.same_init else ("node", index)
+        alike = config.same_init or config.method.one_model
+        names = ("architecture", which) if alike else ("node", index)
         shape = tuple(data.X_train.shape[1:])
         return Node(
             index=index,
