@@ -4,8 +4,9 @@ from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg3 import Alg3
 from ratemesh.methods.dsgd import DSgd
 from ratemesh.methods.fedsimclr import FedSimClr
+from ratemesh.methods.fedu import FedU
 from ratemesh.methods.protocol import MethodSpec
 
-METHODS: dict[str, type[MethodSpec]] = {"alg1": Alg1, "alg3": Alg3, "dsgd": DSgd, "fedsimclr": FedSimClr}
+METHODS: dict[str, type[MethodSpec]] = {"alg1": Alg1, "alg3": Alg3, "dsgd": DSgd, "fedsimclr": FedSimClr, "fedu": FedU}
 
 __all__ = ["METHODS", "MethodSpec"]
