@@ -76,7 +76,7 @@ def test_the_server_must_reach_everyone(name: str) -> None:
         spec.check(line, torch.ones(3, 2))
     with pytest.raises(InputError, match=r"node 2 to method\.server = 0"):
         spec.program(nodes(line)[2])
-    METHODS[name](name=name, server=1).check(line, torch.ones(3, 2))
+    METHODS[name](name=name, server=1).check(line, torch.full((3, 2), 100))
 
 
 def test_nodes_of_one_model_begin_alike_and_others_do_not() -> None:

@@ -27,7 +27,7 @@ from ratemesh.errors import RatemeshError
 from ratemesh.methods.averaging import load_mixable
 from ratemesh.methods.contrastive import Projected, follow, head, regression_loss
 from ratemesh.methods.protocol import Node, Payload, RoundLog
-from ratemesh.methods.star import StarProgram, StarSpec
+from ratemesh.methods.star import StarProgram, StarSpec, load_target, target_state
 from ratemesh.seeds import seeded
 
 
@@ -126,19 +126,14 @@ class FedUProgram(StarProgram):
 
     def state(self) -> dict[str, Tensor]:
         """Return what all have, the target, and the threshold."""
-        target = {f"target.{name}": value for name, value in self.target.state_dict().items()}
-        return {**super().state(), **target, "threshold": torch.tensor(self.mu, dtype=torch.float64)}
+        threshold = torch.tensor(self.mu, dtype=torch.float64)
+        return {**super().state(), **target_state(self.target), "threshold": threshold}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         super().load_state(state)
         load_target(self.target, state)
         self.mu = float(state["threshold"])
-
-
-def load_target(target: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Set a target network from a state that holds it as target.NAME."""
-    target.load_state_dict({k.removeprefix("target."): v for k, v in state.items() if k.startswith("target.")})
 
 
 def watched_weights(encoder: nn.Module) -> list[Tensor]:

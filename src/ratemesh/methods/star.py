@@ -205,6 +205,16 @@ class StarProgram(Program):
         self.stats = ClassStats(state["V"], state["mu"], state["m"])
 
 
+def target_state(target: nn.Module) -> dict[str, Tensor]:
+    """Return a target network as target.NAME."""
+    return {f"target.{name}": value for name, value in target.state_dict().items()}
+
+
+def load_target(target: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Set a target network from a state that holds what `target_state` returned."""
+    target.load_state_dict({k.removeprefix("target."): v for k, v in state.items() if k.startswith("target.")})
+
+
 def collapse(stats: ClassStats) -> tuple[float, float]:
     """Return what tells a collapse: the spread of all features, and the effective rank of their covariance.
 
