@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +21,7 @@ from ratemesh.experiment.files import read_tensors, write_tensors
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
 from ratemesh.methods.local import encode
-from ratemesh.methods.protocol import Node, Payload, Round
+from ratemesh.methods.protocol import Node, Payload, Round, RoundLog
 from ratemesh.seeds import generator
 
 
@@ -122,17 +123,30 @@ class ExperimentSite:
         self.plan = plan
         self.index = index
         self.program = plan.config.method.program(plan.node(index))
+        self.cpu_seconds = 0.0
 
     def round(self, t: int) -> Round:
-        """Play round t."""
-        return self.program.round(t)
+        """Play round t, and count the processor's time that it takes in here."""
+        program, inbox = self.program.round(t), None
+        while True:
+            began = time.process_time()
+            try:
+                event = next(program) if inbox is None else program.send(inbox)
+            except StopIteration as end:
+                log: RoundLog = end.value
+                return log
+            finally:
+                self.cpu_seconds += time.process_time() - began
+            inbox = yield event
 
     def do(self, what: str, argument: str) -> Payload:
-        """Carry out an errand: save to or load from a folder, or answer with features of a split or with statistics."""
+        """Carry out an errand: save to or load from a folder, or answer with features, statistics or CPU time."""
         if what == "save":
             write_tensors(self._file(argument), self.program.state())
         elif what == "load":
             self.program.load_state(read_tensors(self._file(argument)))
+        elif what == "cpu":
+            return {"seconds": torch.tensor(self.cpu_seconds, dtype=torch.float64)}
         elif what == "features":
             return self._features(argument)
         elif what == "stats":
