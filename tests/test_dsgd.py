@@ -6,8 +6,9 @@ import torch
 from ratemesh.encoders.networks import Mlp
 from ratemesh.errors import RatemeshError
 from ratemesh.graph.topology import of_edges
+from ratemesh.methods.averaging import mixable
 from ratemesh.methods.classifier import Classifier
-from ratemesh.methods.dsgd import DSgd, DSgdProgram, mixable
+from ratemesh.methods.dsgd import DSgd, DSgdProgram
 from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.protocol import Node
 from test_method_contract import LINE, nodes, play

@@ -14,6 +14,7 @@ from ratemesh.graph.topology import Topology, of_edges
 from ratemesh.methods import METHODS
 from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Program, RoundLog
+from ratemesh.methods.star import StarSpec
 from ratemesh.seeds import generator
 
 SETTINGS = {
@@ -39,6 +40,9 @@ CODECS = {
 }
 SETTINGS |= {words: {**SETTINGS["default"], "codec": codec} for words, codec in CODECS.items()}
 COUPLED = ("alg1", "alg3")
+OWN = {name: {"server": 1} for name, cls in METHODS.items() if issubclass(cls, StarSpec)}
+"""Settings of the methods that are not coupled: the middle of the line is the server."""
+OWN["orchestra"] |= {"local_clusters": 4, "global_clusters": 3, "steps": 20, "rotations": 0}  # vectors cannot turn
 CASES = [
     (name, words)
     for name in METHODS
@@ -96,7 +100,7 @@ def play(programs: Sequence[Program], t: int) -> tuple[list[RoundLog], Traffic]:
 
 def make(case: tuple[str, str], topology: Topology) -> tuple[MethodSpec, list[Node], list[Program]]:
     name, words = case
-    spec = METHODS[name](name=name, **(SETTINGS[words] if name in COUPLED else {}))
+    spec = METHODS[name](name=name, **(SETTINGS[words] if name in COUPLED else OWN.get(name, {})))
     given = nodes(topology)
     return spec, given, [spec.program(node) for node in given]
 
@@ -160,7 +164,14 @@ def test_training_improves_the_objective_alone(case: tuple[str, str]) -> None:
     first, _ = play(programs, 1)
     for t in range(2, 12):
         last, _ = play(programs, t)
-    assert all(b["reduction"] > a["reduction"] for a, b in zip(first, last, strict=True))
+    if (
+        case[0] == "orchestra"
+    ):  # its loss is measured against clusters that are others every round: features must spread
+        assert all(b["expand"] > a["expand"] for a, b in zip(first, last, strict=True))
+    elif case[0] in OWN:  # without labels, and without views that differ: the loss is all that must improve
+        assert all(b["total"] < a["total"] for a, b in zip(first, last, strict=True))
+    else:
+        assert all(b["reduction"] > a["reduction"] for a, b in zip(first, last, strict=True))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -18,6 +18,7 @@ from ratemesh.cli.data import app as data_app
 from ratemesh.cli.mesh import certs_app, launch, node
 from ratemesh.cli.report import report
 from ratemesh.cli.reproduce import reproduce
+from ratemesh.cli.table1 import table1
 from ratemesh.cli.theory import theory
 from ratemesh.cli.watch import watch
 from ratemesh.errors import InputError, RatemeshError
@@ -173,6 +174,7 @@ app.command()(compare)
 app.command()(report)
 app.command()(theory)
 app.command()(reproduce)
+app.command()(table1)
 app.command()(clusters)
 app.command()(node)
 app.command()(launch)

@@ -92,14 +92,20 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResul
 
 def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, Any]:
     """Play round t and record it, with accuracies where the configuration asks for them."""
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), _cpu_seconds(engine)
     record = _record(t, engine.play(t))
     every = plan.config.output.evaluate_every
     if every and t % every == 0:
         record["evaluation"] = glance(engine, plan)
     folder.append(folder.rounds, record)
-    folder.append(folder.timing, {"round": t, "seconds": round(time.perf_counter() - began, 4)})
+    spent = {"seconds": time.perf_counter() - began, "cpu_seconds": _cpu_seconds(engine) - cpu}
+    folder.append(folder.timing, {"round": t, **{key: round(value, 4) for key, value in spent.items()}})
     return record
+
+
+def _cpu_seconds(engine: Engine) -> float:
+    """Return the processor's time that all nodes have taken for their rounds since they were made."""
+    return sum(float(answer["seconds"]) for answer in engine.ask("cpu"))
 
 
 def _record(t: int, played: Played) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 config.toml            resolved configuration, every default written out
 environment.json       versions, machine kind, time of start
 rounds.jsonl           one record a round; the same bytes for the same configuration, resumed or not
-timing.jsonl           seconds a round: the part that never repeats
+timing.jsonl           seconds a round, and CPU seconds of all nodes: the part that never repeats
 metrics.json           final numbers; there only when the run is complete
 network.json           nodes with their encoders and samples, edges with their final disagreement
 features*.safetensors  held-out features before and after training

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from ratemesh.experiment.files import read_tensors, write_tensors
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
 from ratemesh.methods.local import encode
-from ratemesh.methods.protocol import Node, Payload, Round
+from ratemesh.methods.protocol import Node, Payload, Round, RoundLog
 from ratemesh.seeds import generator
 
 BYTES_A_PARAMETER = 16
@@ -88,9 +89,24 @@ class Plan:
             _warn(gap_in_words)
         shape = tuple(self.data.X_train.shape[1:])
         local.check(shape)
+        self._check_views()
         memory = self.memory(self.clusters())  # builds every architecture: one that does not fit is found out now
         if not memory.fits:
             raise InputError(f"encoders must fit into memory: {memory.in_words(self.topology.nodes)}.")
+
+    def _check_views(self) -> None:
+        """Refuse architectures that one model cannot have; warn of views that would all be the same."""
+        config = self.config
+        if config.method.one_model and any(spec != config.encoders[0] for spec in config.encoders):
+            raise InputError(
+                f"encoders must be one architecture for method '{config.method.name}', whose nodes train one model; "
+                f"got {len(config.encoders)}. Keep one, or use method 'alg1' or 'dsgd'."
+            )
+        if config.method.views > 1 and not config.local.augment.enabled:
+            _warn(
+                f"local.augment is off, and method '{config.method.name}' learns from differing views of a sample: "
+                "nothing tells it what to overlook. Turn some on, e.g. local.augment.crop_scale = [0.4, 1.0]."
+            )
 
     def clusters(self) -> list[tuple[int, ...]]:
         """Return the clusters that the method forms of these nodes; empty for methods that know none."""
@@ -110,7 +126,8 @@ class Plan:
         """Return what node `index` is given."""
         config, data, part = self.config, self.data, self.parts[index]
         which = index % len(config.encoders)
-        names = ("architecture", which) if config.same_init else ("node", index)
+        alike = config.same_init or config.method.one_model
+        names = ("architecture", which) if alike else ("node", index)
         shape = tuple(data.X_train.shape[1:])
         return Node(
             index=index,
@@ -134,10 +151,22 @@ class ExperimentSite:
         self.plan = plan
         self.index = index
         self.program = plan.config.method.program(plan.node(index))
+        self.cpu_seconds = 0.0
 
     def round(self, t: int) -> Round:
-        """Play round t, with the neighbours of that round."""
-        return self._on_changing_graph(t) if self.plan.config.graph.varies else self.program.round(t)
+        """Play round t with the neighbours of that round, and count the processor's time that it takes in here."""
+        changes = self.plan.config.graph.varies
+        program, inbox = self._on_changing_graph(t) if changes else self.program.round(t), None
+        while True:
+            began = time.process_time()
+            try:
+                event = next(program) if inbox is None else program.send(inbox)
+            except StopIteration as end:
+                log: RoundLog = end.value
+                return log
+            finally:
+                self.cpu_seconds += time.process_time() - began
+            inbox = yield event
 
     def _on_changing_graph(self, t: int) -> Round:
         """Play round t among the neighbours of that round; the theorem has one graph for all rounds."""
@@ -154,11 +183,13 @@ class ExperimentSite:
             check(tag, sender, payload)
 
     def do(self, what: str, argument: str) -> Payload:
-        """Carry out an errand: save to or load from a folder, or answer with features of a split or with statistics."""
+        """Carry out an errand: save to or load from a folder, or answer with features, statistics or CPU time."""
         if what == "save":
             write_tensors(self._file(argument), self.program.state())
         elif what == "load":
             self.program.load_state(read_tensors(self._file(argument)))
+        elif what == "cpu":
+            return {"seconds": torch.tensor(self.cpu_seconds, dtype=torch.float64)}
         elif what == "features":
             return self._features(argument)
         elif what == "stats":

@@ -3,8 +3,20 @@
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg3 import Alg3
 from ratemesh.methods.dsgd import DSgd
+from ratemesh.methods.fedsimclr import FedSimClr
+from ratemesh.methods.fedu import FedU
+from ratemesh.methods.fedu2 import FedU2
+from ratemesh.methods.orchestra import Orchestra
 from ratemesh.methods.protocol import MethodSpec
 
-METHODS: dict[str, type[MethodSpec]] = {"alg1": Alg1, "alg3": Alg3, "dsgd": DSgd}
+METHODS: dict[str, type[MethodSpec]] = {
+    "alg1": Alg1,
+    "alg3": Alg3,
+    "dsgd": DSgd,
+    "fedsimclr": FedSimClr,
+    "fedu": FedU,
+    "fedu2": FedU2,
+    "orchestra": Orchestra,
+}
 
 __all__ = ["METHODS", "MethodSpec"]

@@ -5,7 +5,7 @@ data, then θ_i ← Σ_j W_ij θ_j with Metropolis weights. Parameters can only 
 nodes of different architecture do not talk. The representation is the encoder's unit vector, as for Algorithm 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -16,6 +16,7 @@ from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
 from ratemesh.graph import Topology
+from ratemesh.methods.averaging import check_weights, load_mixable, mixable, weighted_mean
 from ratemesh.methods.classifier import Classifier
 from ratemesh.methods.local import LocalTrainer
 from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Payload, Round
@@ -108,11 +109,7 @@ class DSgdProgram:
         for j, payload in inbox.items():
             _check(payload, own, j)
         W = [1 / (1 + max(len(self.peers), int(payload["degree"]))) for payload in inbox.values()]
-        mixed = {
-            name: _mean([(1 - sum(W), value), *zip(W, (p[name] for p in inbox.values()), strict=True)])
-            for name, value in own.items()
-        }
-        self.classifier.load_state_dict(mixed, strict=False)  # counters stay the node's own
+        load_mixable(self.classifier, weighted_mean([(1 - sum(W), own), *zip(W, inbox.values(), strict=True)]))
 
     def _shard_stats(self, t: int) -> ClassStats:
         node = self.node
@@ -128,32 +125,9 @@ class DSgdProgram:
         self.stats = ClassStats(state["V"], state["mu"], state["m"])
 
 
-def mixable(classifier: Classifier) -> dict[str, Tensor]:
-    """Return what is averaged: weights and float buffers; the gauge is no part of this method, counters are whole."""
-    return {
-        name: value.clone()
-        for name, value in classifier.state_dict().items()
-        if value.is_floating_point() and not name.endswith("gauge")
-    }
-
-
 def _check(payload: Payload, own: Payload, sender: int) -> None:
-    """Refuse weights that are not those of the same network, or not numbers."""
-    if payload.keys() != own.keys() | {"degree"}:
-        raise RatemeshError(f"the message of node {sender} was refused: its weights have other names than this node's.")
-    for name, value in own.items():
-        got = payload[name]
-        if got.shape != value.shape or got.dtype != value.dtype or not bool(torch.isfinite(got).all()):
-            raise RatemeshError(
-                f"the message of node {sender} was refused: '{name}' must be finite and have shape "
-                f"{tuple(value.shape)} of {value.dtype}; got {tuple(got.shape)} of {got.dtype}."
-            )
+    """Refuse weights of another network, and degrees that are none."""
+    check_weights(payload, own, sender, "degree")
     degree = payload["degree"]
     if degree.shape or degree.dtype != torch.int32 or int(degree) < 0:
         raise RatemeshError(f"the message of node {sender} was refused: its degree is {degree.tolist()}.")
-
-
-def _mean(weighted: Sequence[tuple[float, Tensor]]) -> Tensor:
-    """Return Σ w·x."""
-    total: Tensor = sum((w * x for w, x in weighted[1:]), start=weighted[0][0] * weighted[0][1])
-    return total

@@ -63,39 +63,56 @@ class LocalTrainer:
         modules: what is trained, e.g. the encoder, or encoder and head.
         node: whose shard it is, for random draws and messages.
         purpose: tells this trainer's random draws from the node's others.
+        views: how often a batch's samples stand in what the objective is given, one block after the other, each
+            augmented on its own.
     """
 
-    def __init__(self, modules: nn.Module, local: LocalSpec, seed: int, node: int, purpose: str) -> None:
+    def __init__(
+        self, modules: nn.Module, local: LocalSpec, seed: int, node: int, purpose: str, *, views: int = 1
+    ) -> None:
         self.modules = modules
         self.local = local
         self.seed = seed
         self.node = node
         self.purpose = purpose
+        self.views = views
         self.optimizer = torch.optim.Adam(
             modules.parameters(), lr=local.lr, weight_decay=local.weight_decay, fused=True
         )
         self.sample_passes = 0
 
-    def train(self, X: Tensor, y: Tensor, objective: Objective, t: int) -> None:
-        """Minimise `objective` for the local epochs of round t."""
+    def train(
+        self, X: Tensor, y: Tensor, objective: Objective, t: int, after_step: Callable[[], None] | None = None
+    ) -> float:
+        """Minimise `objective` for the local epochs of round t; return its mean over the steps, NaN without any.
+
+        Args:
+            after_step: called after every step, e.g. to let a target network follow.
+        """
         self.local.check(tuple(X.shape[1:]))
         self.modules.train()
         for group in self.optimizer.param_groups:
             group["lr"] = self.local.lr_at(t)
         place = (self.seed, "train", self.node, self.purpose, t)
         changes = generator(*place, "augment")
+        losses = []
         with seeded(*place, "dropout"):
             for rows in batches(y, self.local, generator(*place, "batches")):
                 self.optimizer.zero_grad(set_to_none=True)
-                batch, labels = X[rows], y[rows]
+                shown = rows.repeat(self.views)
+                batch, labels = X[shown], y[shown]
                 if self.local.augment.enabled:
                     batch = self.local.augment.apply(batch, changes)
                 loss = objective(batch, labels)
-                if not math.isfinite(loss.item()):
-                    raise self._lost(loss.item(), batch, labels, t)
+                losses.append(loss.item())
+                if not math.isfinite(losses[-1]):
+                    raise self._lost(losses[-1], batch, labels, t)
                 loss.backward()
                 self.optimizer.step()
                 self.sample_passes += len(rows)
+                if after_step is not None:
+                    after_step()
+        return sum(losses) / len(losses) if losses else math.nan
 
     def stats(self, encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int, t: int) -> ClassStats:
         """Return the statistics of the whole shard after round t, or say where the numbers were lost."""

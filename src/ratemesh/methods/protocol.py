@@ -102,6 +102,10 @@ class MethodSpec(NamedSpec):
     """Settings of a method; `program` makes one node's part of it."""
 
     kind: ClassVar[str] = "method"
+    one_model: ClassVar[bool] = False
+    """Whether all nodes train one model: they need one architecture, and begin with equal weights."""
+    views: ClassVar[int] = 1
+    """How many augmented views of a sample a training step compares; of more than one, augmentation is the point."""
     eps2: float = Field(0.5, gt=0, description="ε², squared distortion of the coding rate")
 
     @abstractmethod

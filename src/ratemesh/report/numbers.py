@@ -173,6 +173,26 @@ def shown(run: Run, key: str) -> str:
     return (METRICS[key].write if key in METRICS else in_digits)(interval.mean, interval.half_width)
 
 
+FOUR = {"wccr": "wccr", "iidr": "iidr", "cka": "cka_unpaired"}
+"""Columns that the paper prints to four decimals, and our metrics in them."""
+
+
+def own_cells(run: Run) -> dict[str, str]:
+    """Return our numbers in the paper's columns, with intervals where there are trials, as in its first column."""
+    accuracy = _own(run, "acc_average", 2, 100)
+    pair = [_own(run, f"class_mean_cosine_{part}", 2) for part in ("mean", "std")]
+    return {
+        "accuracy": accuracy if accuracy == DASH else f"{accuracy} %",
+        "cosine": DASH if DASH in pair else " / ".join(pair),
+        **{column: _own(run, key, 4) for column, key in FOUR.items()},
+    }
+
+
+def _own(run: Run, key: str, places: int, scale: float = 1) -> str:
+    half = run.intervals[key].half_width if key in run.intervals else math.nan
+    return in_places(scale * number(run.metrics.get(key)), scale * half, places)
+
+
 def _listed(values: list[Any]) -> str:
     """Return a list in a cell: whole while it is short, as its range when it is long."""
     words = [written("", value) for value in values]

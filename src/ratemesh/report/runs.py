@@ -64,6 +64,7 @@ class Run:
     config_text: str = ""
     records: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     network: dict[str, Any] = field(default_factory=dict)
@@ -184,15 +185,15 @@ def _read_rounds(run: Run, folder: RunFolder) -> None:
             run.records.append({**record, "nodes": per_node})
     if not run.records:
         run.notes.append("no round is recorded, so there are no curves and no measured cost.")
-    run.seconds = _seconds(folder.timing)
+    run.seconds, run.cpu_seconds = (_seconds(folder.timing, key) for key in ("seconds", "cpu_seconds"))
 
 
-def _seconds(path: Path) -> list[float]:
-    """Read how long rounds took, as far as the file goes."""
+def _seconds(path: Path, key: str) -> list[float]:
+    """Read how long rounds took, as far as the file goes; CPU seconds are lacking in runs of older versions."""
     out = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
-            out.append(number(json.loads(line)["seconds"]))
+            out.append(number(json.loads(line)[key]))
         except (ValueError, TypeError, KeyError):  # a crash cut the line short
             break
     return [value for value in out if math.isfinite(value)]

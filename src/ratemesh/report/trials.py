@@ -44,6 +44,7 @@ def _merge(run: Run) -> None:
     run.metrics, run.intervals = _metrics(run.complete)
     run.records = _records([trial.records for trial in known if trial.records])
     run.seconds = [seconds for trial in known for seconds in trial.seconds]
+    run.cpu_seconds = [seconds for trial in known for seconds in trial.cpu_seconds]
     for trial in known[:1]:
         run.features, run.initial, run.network = trial.features, trial.initial, trial.network
         run.environment = trial.environment

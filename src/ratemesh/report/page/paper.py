@@ -1,16 +1,12 @@
 """Ours beside Table I of the paper."""
 
-import math
 from collections.abc import Sequence
 
 from ratemesh.report.cited import COLUMNS, DOUBT, SOURCE, TABLE, Cited, CitedRow, table_for
-from ratemesh.report.numbers import DASH, in_places
+from ratemesh.report.numbers import DASH, own_cells
 from ratemesh.report.page.marks import named
 from ratemesh.report.page.markup import Html, fold, joined, paragraph, section, table, tag
-from ratemesh.report.runs import Run, number
-
-FOUR = ("wccr", "iidr", "cka_unpaired")
-"""Our metrics in the columns that the paper prints to four decimals."""
+from ratemesh.report.runs import Run
 
 
 def paper_section(runs: Sequence[Run]) -> Html:
@@ -79,20 +75,7 @@ def _cited(cell: Cited) -> Html:
 
 
 def _own_cells(run: Run) -> list[Html]:
-    """Return our numbers in the paper's columns, with intervals where there are trials, as in its first column."""
-    accuracy = _own(run, "acc_average", 2, 100)
-    cells = [accuracy if accuracy == DASH else f"{accuracy} %", _cosine(run), *(_own(run, key, 4) for key in FOUR)]
-    return [tag("td", tag("strong", cell)) for cell in cells]
-
-
-def _own(run: Run, key: str, places: int, scale: float = 1) -> str:
-    half = run.intervals[key].half_width if key in run.intervals else math.nan
-    return in_places(scale * number(run.metrics.get(key)), scale * half, places)
-
-
-def _cosine(run: Run) -> str:
-    pair = [_own(run, f"class_mean_cosine_{part}", 2) for part in ("mean", "std")]
-    return DASH if DASH in pair else " / ".join(pair)
+    return [tag("td", tag("strong", cell)) for cell in own_cells(run).values()]
 
 
 def _budget(run: Run) -> str:

@@ -1,0 +1,38 @@
+"""`ratemesh table1`: every row of the paper's Table I on the same ground, as one command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ratemesh.cli import screen
+from ratemesh.cli.data import DataDir, at_data_dir
+from ratemesh.experiment.panels import SCALES
+from ratemesh.experiment.table1 import DATASETS
+
+
+def table1(
+    dataset: Annotated[str, typer.Option("--dataset", help="|".join(DATASETS))] = "mnist",
+    scale: Annotated[str, typer.Option("--scale", help="small finishes on two cores: " + "|".join(SCALES))] = "small",
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Seeds to run; mean ± 95 % t-interval.")] = 1,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder; an interrupted table goes on row by row.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a setting of all rows, of method and graph of Algorithm 1's: a.b=value."),
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Train every method of the paper's Table I on the same nodes, data and budget; the paper's numbers stand beside.
+
+    Example: `ratemesh table1 --dataset mnist --trials 3`
+    """
+    from ratemesh.experiment.table1 import table_configs
+    from ratemesh.report.page import write_report
+    from ratemesh.report.table1 import as_text, run_table
+
+    configs = table_configs(dataset, scale, [*at_data_dir(data_dir), *(set_ or [])])
+    folder = out or Path("runs") / f"table1-{dataset}-{scale}"
+    with screen.Board() as board:
+        found = run_table(configs, folder, trials, board.track)
+    written = write_report([folder], folder / "report.html")
+    screen.say(f"{as_text(found)}\nTables:  {folder / 'table1'}.txt, .md, .tex, .json\nReport:  {written.page}")

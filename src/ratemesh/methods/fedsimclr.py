@@ -1,0 +1,49 @@
+"""FedSimCLR: contrastive learning of two views (Chen et al. 2020) with federated averaging, a baseline.
+
+Encoder and projector are both averaged, and both replaced by the average: nodes keep nothing of their own but their
+optimiser. The rest of the set-up is that of `star`. Choices: τ = 0.07 as the federated code bases have it (0.5 is usual
+for contrastive learning of small images alone); the projector has one hidden layer of 4d units and puts out d numbers.
+About one in K of the other samples in a batch is of the same class and pushed away all the same: without labels nobody
+can know. Batches below 64 make τ = 0.07 sharp; raise one or the other.
+"""
+
+from typing import ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from ratemesh.methods.contrastive import Projected, nt_xent
+from ratemesh.methods.protocol import Node
+from ratemesh.methods.star import StarProgram, StarSpec
+
+
+class FedSimClr(StarSpec):
+    """FedSimCLR: contrastive learning without labels, weights averaged by a server."""
+
+    title: ClassVar[str] = "FedSimCLR"
+    local_title: ClassVar[str] = "SimCLR"
+    temperature: float = Field(0.07, gt=0, description="τ of the contrastive loss")
+
+    def model(self, node: Node) -> Projected:
+        """Return encoder and projector."""
+        return self.projected(node)
+
+    def program(self, node: Node) -> "FedSimClrProgram":
+        """Return node i's part."""
+        return FedSimClrProgram(self, node)
+
+
+class FedSimClrProgram(StarProgram):
+    """Node i's state and rounds."""
+
+    def __init__(self, spec: FedSimClr, node: Node) -> None:
+        super().__init__(spec, node)
+        self.temperature = spec.temperature
+
+    def objective(self, X: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - learns without labels
+        """Return the contrastive loss of a batch's two views."""
+        return self.contrastive(self.model(X))
+
+    def contrastive(self, u: Tensor) -> Tensor:
+        """Return the loss of projections (2n, D)."""
+        return nt_xent(u, self.temperature)

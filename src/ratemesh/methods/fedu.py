@@ -1,0 +1,144 @@
+"""FedU: a prediction of one view's target from the other (BYOL), whose predictor is averaged only near the others.
+
+Zhuang et al. 2021. A node trains encoder and projector φ and a predictor h so that h(φ(x₁)) points where ξ(x₂) does, ξ
+a target that follows φ slowly and stays at the node. The server averages φ and h. A node always takes the averaged φ
+over; the averaged h only if its own φ moved little in this round, D < μ; otherwise it keeps its own h, which fits its
+data.
+
+Where sources differ: D is the mean over the encoder's convolutions (linear layers if it has none; 1×1 shortcuts left
+out) of ‖W_end − W_start‖ over a round's local training, as in the published code; the text, from memory, has the
+squared length of the whole difference to the new global model. Such a threshold depends on learning rate, epochs and
+width, and the published 0.4 belongs to SGD and a ResNet. By default μ is the median of the nodes' D in the same round,
+which costs one number up and one down a round: about half of the nodes take h over. (That of the first round alone
+decides nothing after it: D falls with the learning rate, on MNIST from 0.69 to 0.26 in round 2 and 0.04 in round 8.)
+The target is a real copy from the start, runs in training mode with normalisation statistics of its own, and follows
+after every step. Both views go through a network as one batch.
+"""
+
+import copy
+from collections.abc import Mapping
+from statistics import median
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ratemesh.errors import RatemeshError
+from ratemesh.methods.averaging import load_mixable
+from ratemesh.methods.contrastive import Projected, follow, head, regression_loss
+from ratemesh.methods.protocol import Node, Payload, RoundLog
+from ratemesh.methods.star import StarProgram, StarSpec, load_target, target_state
+from ratemesh.seeds import seeded
+
+
+class Predicting(nn.Module):
+    """Encoder and projector φ, and the predictor h on top."""
+
+    def __init__(self, online: Projected, predictor: nn.Module) -> None:
+        super().__init__()
+        self.online = online
+        self.predictor = predictor
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return predictions h(φ(x)), (n, D), of samples (n, ...)."""
+        predicted: Tensor = self.predictor(self.online(X))
+        return predicted
+
+
+class FedU(StarSpec):
+    """FedU: one view predicts the other's target, without labels; predictors are averaged near the others only."""
+
+    title: ClassVar[str] = "FedU"
+    local_title: ClassVar[str] = "BYOL"
+    keep: float = Field(0.99, ge=0, le=1, description="β, part of the target that stays at every step")
+    mu: float | Literal["auto"] = Field(
+        "auto", description="μ, movement from which on a node keeps its predictor; auto: median of all"
+    )
+
+    def model(self, node: Node) -> Predicting:
+        """Return encoder, projector and predictor."""
+        online = self.projected(node)
+        D = self.projection * node.encoder.gauge.shape[0]
+        with seeded(node.seed, self.title, "predictor"):
+            return Predicting(online, head(D, self.hidden * node.encoder.gauge.shape[0], D))
+
+    def beside(self, node: Node) -> tuple[int, int]:  # noqa: ARG002
+        """Samples and movement go up, the movements' median comes down."""
+        return 2, 1
+
+    def program(self, node: Node) -> "FedUProgram":
+        """Return node i's part."""
+        return FedUProgram(self, node)
+
+
+class FedUProgram(StarProgram):
+    """Node i's state and rounds."""
+
+    model: Predicting
+    answer_keys = ("median",)
+
+    def __init__(self, spec: FedU, node: Node) -> None:
+        super().__init__(spec, node)
+        self.keep = spec.keep
+        self.mu = spec.mu
+        self.threshold = 0.0
+        self.target = copy.deepcopy(self.model.online)
+        self.moved = 0.0
+        self.took_over = True
+
+    def train(self, t: int) -> float:
+        """Train, and see how far the encoder moved."""
+        watched = watched_weights(self.encoder)
+        start = [weight.clone() for weight in watched]
+        self.target.train()
+        loss = super().train(t)
+        self.moved = float(torch.stack([(a - b).norm() for a, b in zip(watched, start, strict=True)]).mean())
+        return loss
+
+    def objective(self, X: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - learns without labels
+        """Return how badly each view predicts the other's target."""
+        with torch.no_grad():
+            target = self.target(X)
+        return regression_loss(self.model(X), target)
+
+    def after_step(self) -> None:
+        """Let the target follow."""
+        follow(self.target, self.model.online, self.keep)
+
+    def message(self) -> dict[str, Tensor]:
+        """Tell how far the encoder moved."""
+        return {"moved": torch.tensor(self.moved)}
+
+    def combine(self, parts: Mapping[int, Payload]) -> dict[str, Tensor]:
+        """Average, and add the median movement."""
+        return {**self.average(parts), "median": torch.tensor(median(float(p["moved"]) for p in parts.values()))}
+
+    def accept(self, answer: Payload) -> None:
+        """φ ← φ_g; h ← h_g if D < μ."""
+        middle = float(answer["median"])
+        if not middle >= 0:
+            raise RatemeshError(f"the message of node {self.server} was refused: 'median' is {middle}.")
+        self.threshold = middle if self.mu == "auto" else self.mu
+        self.took_over = self.moved < self.threshold
+        kept = () if self.took_over else ("predictor.",)
+        load_mixable(self.model, {k: v for k, v in answer.items() if k != "median" and not k.startswith(kept)})
+
+    def own_log(self) -> RoundLog:
+        """Return movement, threshold, and whether the averaged predictor was taken over."""
+        return {"moved": self.moved, "threshold": self.threshold, "took_over": float(self.took_over)}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what all have, and the target."""
+        return {**super().state(), **target_state(self.target)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from `state`."""
+        super().load_state(state)
+        load_target(self.target, state)
+
+
+def watched_weights(encoder: nn.Module) -> list[Tensor]:
+    """Return the weights whose movement counts: of convolutions wider than 1×1, or of linear layers without any."""
+    convolutions = [m.weight.detach() for m in encoder.modules() if isinstance(m, nn.Conv2d) and max(m.kernel_size) > 1]
+    return convolutions or [m.weight.detach() for m in encoder.modules() if isinstance(m, nn.Linear)]
