@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ratemesh.report.runs import Run, number
+from ratemesh.report.runs import LABEL_AWARE, Run, number
 
 DASH = "–"
 
@@ -171,6 +171,14 @@ def shown(run: Run, key: str) -> str:
     if interval is None:
         return written(key, run.metrics.get(key))
     return (METRICS[key].write if key in METRICS else in_digits)(interval.mean, interval.half_width)
+
+
+def judged_by(run: Run) -> str:
+    """Return the accuracy that a run is judged by: the paper's, or where nodes hold different labels, label-aware.
+
+    A node that never saw a class sends it somewhere, which spoils the paper's average and says nothing of the rest.
+    """
+    return LABEL_AWARE if run.partial else "acc_average"
 
 
 def _listed(values: list[Any]) -> str:

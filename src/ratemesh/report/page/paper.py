@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from ratemesh.report.cited import COLUMNS, DOUBT, SOURCE, TABLE, Cited, CitedRow, table_for
-from ratemesh.report.numbers import DASH, in_places
+from ratemesh.report.numbers import DASH, in_places, judged_by
 from ratemesh.report.page.marks import named
 from ratemesh.report.page.markup import Html, fold, joined, paragraph, section, table, tag
 from ratemesh.report.runs import Run, number
@@ -25,9 +25,10 @@ def paper_section(runs: Sequence[Run]) -> Html:
         words = f"The paper's Table I is on {theirs}. The runs here are on {ours}, so nothing is set beside it."
         return section("paper", "Beside the paper", paragraph(words))
     others = [run.name for run in runs if not _table_of(run)]
+    some = any(run.partial for ours in by_data.values() for _, run in ours)
     left_out = paragraph(f"Not in the paper's table: {', '.join(others)}.", class_="quiet") if others else ""
     tables = [_paper_table(key, ours) for key, ours in by_data.items()]
-    return section("paper", "Beside the paper", *tables, left_out, _footnotes("cifar100" in by_data))
+    return section("paper", "Beside the paper", *tables, left_out, _footnotes("cifar100" in by_data, some=some))
 
 
 def _table_of(run: Run) -> str | None:
@@ -80,9 +81,10 @@ def _cited(cell: Cited) -> Html:
 
 def _own_cells(run: Run) -> list[Html]:
     """Return our numbers in the paper's columns, with intervals where there are trials, as in its first column."""
-    accuracy = _own(run, "acc_average", 2, 100)
+    accuracy = _own(run, judged_by(run), 2, 100)
     cells = [accuracy if accuracy == DASH else f"{accuracy} %", _cosine(run), *(_own(run, key, 4) for key in FOUR)]
-    return [tag("td", tag("strong", cell)) for cell in cells]
+    asides = [tag("small", "label-aware, not averaged") if run.partial else "", *[""] * (len(cells) - 1)]
+    return [tag("td", tag("strong", cell), aside) for cell, aside in zip(cells, asides, strict=True)]
 
 
 def _own(run: Run, key: str, places: int, scale: float = 1) -> str:
@@ -102,14 +104,20 @@ def _budget(run: Run) -> str:
         rounds += f" after {before} of cross-entropy"
     done = len(run.complete)
     often = f", {done} trials" if done == run.planned else f", {done} of {run.planned} trials"
-    return f"ours: {rounds}" + (often if run.trials else "")
+    who = "ours, some labels a node" if run.partial else "ours"
+    return f"{who}: {rounds}" + (often if run.trials else "")
 
 
-def _footnotes(doubt: bool) -> Html:
+def _footnotes(doubt: bool, *, some: bool) -> Html:
     notes = [tag("p", tag("b", "[1] "), "Cited, not measured here: ", SOURCE, id="cited")]
     notes += [tag("p", tag("b", "[2] "), DOUBT, id="doubt")] if doubt else []
     how = (
         "Ours: WCCR and IIDR of all nodes' training features as one set, CKA of unpaired samples: the definitions that "
         "fit the paper's numbers. Differences mean something only at equal rounds, encoders and sample sizes."
     )
+    if some:
+        how += (
+            " Table I is of i.i.d. data. Runs whose nodes hold some labels each stand beside it with the label-aware "
+            "accuracy, which asks of a class the nodes that hold it; their other columns are as for all."
+        )
     return tag("div", *notes, paragraph(how), class_="footnotes")
