@@ -217,6 +217,7 @@ def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp
     assert {"acc_label_aware", "acc_foreign"} <= found.metrics.keys()
     network = json.loads((tmp_path / "run" / "network.json").read_text())
     assert [node["clusters"] for node in network["nodes"]] == [[0], [0, 1], [1], [1], [0]]
+    assert network["nodes"][1]["labels"] == [0, 5, 7, 8]
     page = write_report([tmp_path / "run"], tmp_path / "report.html").page.read_text()
     assert "Algorithm 3" in page
 

@@ -1,12 +1,12 @@
-"""The demonstration, run whole as a new user does, and held to what the project promises."""
+"""The demonstration as a new user runs it, held to what is promised; a shorter one unless slow tests are asked for."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
+
+from toy_cli import call
 
 KEYS = {
     "method",
@@ -21,34 +21,59 @@ KEYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    out = tmp_path_factory.mktemp("demo") / "out"
-    command = [sys.executable, "-m", "ratemesh.cli.main", "demo", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+PROMISES = {
+    16: {"acc_average": 0.94, "acc_energy": 0.95, "disagreement": 0.42, "overlap": 0.03, "ranks": (9, 18)},
+    40: {"acc_average": 0.95, "acc_energy": 0.95, "disagreement": 0.30, "overlap": 0.01, "ranks": (9, 16)},
+}
+"""Least accuracies, largest distances and ranks after so many rounds; the other two ways are far off at either."""
+
+
+def show(out: Path, *words: object) -> str:
+    done = call("demo", "--out", out, *words)
     assert done.returncode == 0, done.stderr
-    return out, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    return out, show(out, "--rounds", 16)
 
 
 @pytest.mark.timeout(900)
-def test_the_demo_keeps_its_promises(demo: tuple[Path, str]) -> None:
-    independent, printed, ours = json.loads((demo[0] / "summary.json").read_text())
+def test_a_short_demo_is_on_its_way(short: tuple[Path, str]) -> None:
+    check(short[0], 16)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_whole_demo_keeps_its_promises(tmp_path: Path) -> None:
+    show(tmp_path / "out")
+    check(tmp_path / "out", 40)
+
+
+def check(out: Path, rounds: int) -> None:
+    independent, printed, ours = json.loads((out / "summary.json").read_text())
     assert all(set(row) == KEYS for row in (independent, printed, ours))
     assert "gauge" in ours["method"]
     assert "gauge" not in printed["method"]
     assert independent["method"].startswith("Independent")
     assert independent["bytes"] == 0 < printed["bytes"]
-    assert ours["acc_average"] >= 0.95
-    assert ours["acc_energy"] >= 0.95
-    assert ours["disagreement"] <= 0.3
-    assert ours["overlap"] <= 0.01
-    assert 9 <= ours["rank_min"] <= ours["rank_max"] <= 16
-    assert ours["acc_node"] > max(independent["acc_node"], printed["acc_node"])
+    promised = PROMISES[rounds]
+    assert ours["acc_average"] >= promised["acc_average"]
+    assert ours["acc_energy"] >= promised["acc_energy"]
+    assert ours["disagreement"] <= promised["disagreement"]
+    assert ours["overlap"] <= promised["overlap"]
+    assert promised["ranks"][0] <= ours["rank_min"] <= ours["rank_max"] <= promised["ranks"][1]
+    assert ours["acc_average"] > max(independent["acc_average"], printed["acc_average"]) + 0.1
+    assert ours["acc_node"] > max(independent["acc_node"], printed["acc_node"]) + 0.1
+    assert ours["disagreement"] < min(independent["disagreement"], printed["disagreement"])
+    assert ours["overlap"] < min(independent["overlap"], printed["overlap"]) / 10
 
 
 @pytest.mark.timeout(900)
-def test_the_demo_shows_a_table_and_a_figure(demo: tuple[Path, str]) -> None:
-    out, text = demo
+def test_the_demo_shows_a_table_and_a_figure(short: tuple[Path, str]) -> None:
+    out, text = short
     assert f"Figure:  {out / 'structure.png'}" in text
     assert f"Summary: {out / 'summary.json'}" in text
     with Image.open(out / "structure.png") as picture:

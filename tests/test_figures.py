@@ -28,7 +28,7 @@ from ratemesh.report.figures import (
     style,
 )
 from ratemesh.report.figures.style import Drawn
-from ratemesh.report.runs import Run
+from ratemesh.report.runs import LABEL_AWARE, Run
 from toy_runs import NODES, ROUNDS, K, features, graph, records, toy
 
 Draw = Callable[..., Drawn]
@@ -112,6 +112,32 @@ def test_legends_are_not_cut_off(count: int, draw: Draw, drawn: Any) -> None:
     figure, _ = drawn(draw, [toy(f"a long name without any end, {i}", metrics={"acc_node": 0.5}) for i in range(count)])
     (legend,) = figure.legends
     assert legend.get_window_extent().width <= figure.bbox.width
+
+
+def test_partial_labels_have_a_label_aware_panel_where_others_stand_with_the_fused_accuracy(drawn: Any) -> None:
+    found = records()
+    for record in found:
+        record["evaluation"] = {"acc_energy": 0.5, LABEL_AWARE: record["round"] / 10, "sample_passes": record["round"]}
+    some = toy("some", records=found, metrics={"acc_energy": 0.5, LABEL_AWARE: 0.7, "bytes_total": 9e9})
+    figure, out = drawn(budget.draw, [some, toy("whole")])
+    (panel,) = [axis for axis in figure.axes if "label-aware" in axis.get_title()]
+    way = [t / 10 for t in range(1, ROUNDS + 1)]
+    assert lines(panel)["some, partial labels"].get_ydata() == pytest.approx([*way, 0.7])
+    assert list(lines(panel)["whole, all labels"].get_ydata()) == [0.95]
+    assert "for them it is the fused one" in out.caption
+    plain, out = drawn(budget.draw, [toy("whole")])
+    assert not [axis for axis in plain.axes if "label-aware" in axis.get_title()]
+    assert list(lines(plain.axes[0])) == ["whole"]
+    assert "label" not in out.caption
+
+
+def test_labels_and_clusters_of_a_replica_stand_beside_the_nodes(drawn: Any) -> None:
+    content = graph((0, 0, 1))
+    for node, labels, mine in zip(content["nodes"], ([0, 1], [2], [0, 1]), ([0], [0, 1], [1]), strict=True):
+        node |= {"labels": labels, "clusters": mine}
+    figure, _ = drawn(network.draw, [toy(network=content)])
+    words = {text.get_text() for text in figure.axes[0].texts}
+    assert {"mlp: 0, 1", "conv4: 2\nin clusters 0 and 1"} <= words
 
 
 def test_looks_of_many_runs_differ() -> None:

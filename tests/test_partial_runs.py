@@ -5,12 +5,16 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
+from ratemesh.core.stats import ClassStats
+from ratemesh.core.subspace import NearestSubspace
 from ratemesh.encoders import ENCODERS
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.files import read_json
 from ratemesh.report.cost import cost_of
 from ratemesh.report.figures import consensus
+from ratemesh.report.numbers import in_percent
 from ratemesh.report.runs import open_run
 from ratemesh.report.underway import open_underway
 from toy_runs import SMOKE, page
@@ -57,6 +61,26 @@ def test_accuracies_of_partial_labels_are_percentages_with_names(apart: Path) ->
     own = read_json(apart / "metrics.json")["acc_own"]
     assert f"among all {100 * own:.1f} %" in words
     assert "Longest chain of turns" in words
+
+
+def test_partial_labels_stand_beside_all_labels_each_with_its_own_accuracy(apart: Path, smoke: Path) -> None:
+    some, whole = (read_json(folder / "metrics.json") for folder in (apart, smoke))
+    aware, fused, averaged = some["acc_label_aware"], whole["acc_energy"], whole["acc_average"]
+    found = page(apart, smoke)
+    assert f"{in_percent(aware)} accuracy, label-aware; nodes hold some labels" in found.text
+    assert f"{in_percent(averaged)} accuracy, features averaged" in found.text
+    assert f"reach {in_percent(aware)} label-aware (apart), where nodes with all of them reach" in found.text
+    row = found.text.partition("Accuracy, label-aware")[2].partition("Accuracy, own")[0]
+    assert f"{in_percent(aware)} {in_percent(fused)} nodes hold all labels: the fused one" in row
+
+
+def test_with_all_labels_everywhere_label_aware_is_fused() -> None:
+    """So a run without it may stand there with the fused accuracy."""
+    draw = torch.Generator().manual_seed(0)
+    Z = torch.nn.functional.normalize(torch.randn(3, 200, 6, generator=draw, dtype=torch.float64), dim=2)
+    y = torch.arange(200) % 4
+    judge = NearestSubspace("energy", rank=1).fit_stats(ClassStats.sum(ClassStats.of(z, y, 4) for z in Z))
+    assert judge.score(Z, y, torch.ones(3, 1, 4)) == judge.score(Z, y)
 
 
 def test_clusters_are_known_while_a_run_is_under_way(apart: Path, tmp_path: Path) -> None:

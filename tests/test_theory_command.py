@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from ratemesh.core.theory import proportion_gap, theorem1_gaps
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.report.theory import Link, clustered_problem, iid_problem, run_theory, solve
 from ratemesh.report.theory_checks import Setting, isotropic_optimum, near, numerical_rank, structure_checks
+from toy_cli import call
 
 KEYS = ["theorem", "property", "predicted", "measured", "tolerance", "holds"]
 TINY = Setting(nodes=2, classes=2, rank=1, rounds=80)
@@ -29,8 +28,7 @@ TINY = Setting(nodes=2, classes=2, rank=1, rounds=80)
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("theory") / "out"
     words = ["--nodes", 3, "--classes", 2, "--rank", 2, "--rounds", 200, "--out", out]
-    command = [sys.executable, "-m", "ratemesh.cli.main", "theory", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = call("theory", *words)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return out, done.stdout

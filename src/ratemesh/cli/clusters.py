@@ -106,7 +106,7 @@ def cost(found: "Clustering") -> str:
     sent, memory = found.bytes_sent, found.memory
     lines = [
         f"A round of Algorithm 3 sends {in_bytes(sum(sent))} in all, {in_bytes(min(sent))} to {in_bytes(max(sent))} a "
-        "node: |K_i| classes of d² numbers, one triangle of each, to every peer (Remark 4).",
+        "node: O(d²) numbers for each of its |K_i| classes to every peer (Remark 4).",
         f"Memory: {memory.in_words(len(found.labels))}.",
     ]
     if found.lacking:

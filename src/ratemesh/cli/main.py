@@ -71,6 +71,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the three runs, the summary and the figure.")] = Path(
         "runs/demo"
     ),
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of each run; fewer are quicker.")] = 40,
 ) -> None:
     """Train ten nodes on digits three ways, and show what gauge alignment is good for.
 
@@ -81,7 +82,7 @@ def demo(
     if out.exists() and any(out.iterdir()):
         raise InputError(f"out must be a new or empty folder; '{out}' exists. Choose another with --out, or delete it.")
     with screen.Board() as board:
-        result = run_demo(out, board.track)
+        result = run_demo(out, board.track, rounds)
     screen.table(result.rows)
     screen.say(f"Figure:  {result.figure}\nSummary: {result.summary}")
 

@@ -93,6 +93,9 @@ HEADINGS = {
     "overlap": "over- lap",
 }
 
+LABEL_AWARE = {"acc_label_aware": "label- aware"}
+"""Residuals of a class over the nodes that hold it, where not all do."""
+
 LEGEND = (
     "Accuracies on held-out samples by nearest subspace: features averaged over nodes (paper), residuals added "
     "(fused), one node alone. Disagreement ‖V_i−V_j‖/‖V_i‖ over edges, overlap and effective rank of the pooled "
@@ -104,11 +107,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print final numbers, one row a run."""
     out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     out.add_column("method", overflow="fold", min_width=12)
-    for heading in (*HEADINGS.values(), "ranks", "sent"):
+    headings = _headings(rows)
+    for heading in (*headings.values(), "ranks", "sent"):
         out.add_column(heading.replace(" ", "\n"), justify="right", vertical="bottom")
     for row in rows:
         ranks = f"{row['rank_min']:.1f}–{row['rank_max']:.1f}"
-        out.add_row(str(row["method"]), *(_number(key, row[key]) for key in HEADINGS), ranks, _bytes(row["bytes"]))
+        out.add_row(str(row["method"]), *(_number(key, row.get(key)) for key in headings), ranks, _bytes(row["bytes"]))
     console.print(out)
     console.print(LEGEND, style="dim")
 
@@ -129,12 +133,18 @@ def comparison(names: Sequence[str], results: Sequence[TrialsResult]) -> None:
     """Print the main numbers of several settings side by side, with intervals where there are several trials."""
     out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     out.add_column("")
-    for heading in (*HEADINGS.values(), "sent"):
+    headings = _headings([result.metrics for result in results])
+    for heading in (*headings.values(), "sent"):
         out.add_column(heading, justify="right", vertical="bottom")
     for name, result in zip(names, results, strict=True):
-        cells = [_interval(key, result.metrics.get(key)) for key in HEADINGS]
+        cells = [_interval(key, result.metrics.get(key)) for key in headings]
         out.add_row(name, *cells, _bytes(result.metrics["bytes_total"].mean))
     console.print(out)
+
+
+def _headings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the columns; where nodes hold different labels, the accuracy that they are to be judged by comes first."""
+    return {**LABEL_AWARE, **HEADINGS} if any(row.keys() & LABEL_AWARE.keys() for row in rows) else HEADINGS
 
 
 def _interval(key: str, interval: Interval | None) -> str:

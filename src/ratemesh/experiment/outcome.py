@@ -130,12 +130,14 @@ def _stats(engine: Engine) -> tuple[list[ClassStats], int]:
 def _network(plan: Plan, stats: Sequence[ClassStats]) -> dict[str, Any]:
     """Return the graph as figures draw it; a replicated node is in several clusters, and drawn in its first."""
     encoders = plan.config.encoders
-    clusters = plan.clusters()
+    clusters, labels = plan.clusters(), plan.labels()
+    partial = len(set(labels)) > 1
     nodes = []
     for i, part in enumerate(plan.parts):
         mine = [s for s, cluster in enumerate(clusters) if i in cluster]
         node = {"index": i, "encoder": encoders[i % len(encoders)].name, "samples": len(part)}
-        nodes.append({**node, "cluster": mine[0] if mine else None, "clusters": mine})
+        held = {"labels": list(labels[i])} if partial else {}
+        nodes.append({**node, **held, "cluster": mine[0] if mine else None, "clusters": mine})
     return {"schema": SCHEMA, "nodes": nodes, "edges": edge_distances(stats, plan.topology.edges)}
 
 

@@ -11,13 +11,14 @@ from ratemesh.experiment.files import plain, write_text
 from ratemesh.experiment.presets import merged
 from ratemesh.report.figures import draw_structure
 
+ROUNDS = 40
+
 SETTING: dict[str, Any] = {
-    "rounds": 40,
     "data": {"name": "digits"},
     "graph": {"name": "erdos_renyi", "nodes": 10, "p": 0.5},
     "encoders": [{"name": "mlp"}, {"name": "conv4", "width": 0.25}],
 }
-"""What the three rows share: data, graph, two architectures, different initial weights, rounds, seed."""
+"""What the three rows share beside the rounds: data, graph, two architectures, different initial weights, seed."""
 
 PAPER: dict[str, Any] = {"preset": "paper-stable"}
 
@@ -44,16 +45,18 @@ class Demo:
     figure: Path
 
 
-def run_demo(out: Path, progress: Callable[[str, int], Progress]) -> Demo:
+def run_demo(out: Path, progress: Callable[[str, int], Progress], rounds: int = ROUNDS) -> Demo:
     """Train the three rows into `out` and summarise them.
 
     Args:
         out: new folder.
         progress: given a row's name and its number of rounds, returns what is called every round.
+        rounds: of every row.
     """
     rows = []
     for name, settings in ROWS.items():
-        result = run(merged(SETTING, settings), out / name, progress=progress(name, SETTING["rounds"]))
+        table = {**merged(SETTING, settings), "rounds": rounds}
+        result = run(table, out / name, progress=progress(name, rounds))
         rows.append(summarise(result.metrics))
     summary, figure = out / "summary.json", out / "structure.png"
     write_text(summary, _json(rows))

@@ -17,6 +17,9 @@ from ratemesh.experiment.files import read_json, read_tensors
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.trials import Interval
 
+LABEL_AWARE = "acc_label_aware"
+"""The accuracy that runs have whose nodes hold different labels, and no others."""
+
 INCOMPLETE = "the run is incomplete"
 """How the note on a run without final numbers begins."""
 
@@ -85,6 +88,12 @@ class Run:
     def complete(self) -> list["Run"]:
         """The trials with final numbers."""
         return [trial for trial in self.trials if trial.metrics]
+
+    @property
+    def partial(self) -> bool:
+        """Whether nodes hold different labels, as far as it is known."""
+        found = [record.get("evaluation") for record in self.records]
+        return any(isinstance(table, Mapping) and LABEL_AWARE in table for table in [self.metrics, *found])
 
     @property
     def state(self) -> str:

@@ -37,10 +37,18 @@ Places = Mapping[int, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Network:
-    """network.json, checked: names and clusters by node, disagreement (NaN: not known) by edge."""
+    """network.json, checked.
+
+    Attributes:
+        names: encoders by node.
+        clusters: the (first) cluster by node.
+        titles: what is written beside a node: its encoder, labels where not all hold all, clusters of a replicated one.
+        edges: disagreement by edge, NaN where it is not known.
+    """
 
     names: dict[int, str]
     clusters: dict[int, int | None]
+    titles: dict[int, str]
     edges: dict[Edge, float]
 
     @classmethod
@@ -49,11 +57,12 @@ class Network:
         try:
             names = {int(node["index"]): str(node.get("encoder", "")) for node in content["nodes"]}
             clusters = {int(node["index"]): node.get("cluster") for node in content["nodes"]}
+            titles = {int(node["index"]): _title(node) for node in content["nodes"]}
             edges = {_ends(edge["ends"]): number(edge.get("disagreement")) for edge in content["edges"]}
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
         whole = names and {node for edge in edges for node in edge} <= names.keys()
-        return cls(names, clusters, edges) if whole else None
+        return cls(names, clusters, titles, edges) if whole else None
 
     @property
     def known(self) -> list[float]:
@@ -64,6 +73,12 @@ class Network:
     def cluster_names(self) -> list[int | None]:
         """Clusters in order, those without one last."""
         return sorted(set(self.clusters.values()), key=lambda c: (c is None, c or 0))
+
+
+def _title(node: Mapping[str, Any]) -> str:
+    labels, mine = ", ".join(map(str, node.get("labels") or [])), node.get("clusters") or []
+    name = ": ".join(filter(None, [str(node.get("encoder", "")), labels]))
+    return name + (f"\nin clusters {style.listed([str(s) for s in mine])}" if len(mine) > 1 else "")
 
 
 def _ends(pair: Sequence[int]) -> Edge:
@@ -90,8 +105,8 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
         files = style.save(figure, out_stem, formats)
     caption = (
         "Nodes with their encoders; an edge is thicker and darker the further its two ends are apart at the end "
-        "(‖V_i − V_j‖ / ‖V_i‖). Shape and colour of a node stand for its cluster, where there are clusters."
-        + style.sampled(runs)
+        "(‖V_i − V_j‖ / ‖V_i‖). Shape and colour of a node stand for its (first) cluster, where there are clusters; "
+        "where nodes hold different labels, theirs are beside them." + style.sampled(runs)
     )
     return Drawn(title, caption, " ".join(_in_words(*entry) for entry in networks), files, tuple(notes))
 
@@ -125,9 +140,9 @@ def _panel(axis: Axes, network: Network, scale: Normalize) -> None:
     if not network.edges:
         axis.text(0, 0, "no edges", ha="center", va="center", color="0.4")
     if len(network.names) <= NAMED:
-        write_names(axis, network.names, places)
+        write_names(axis, network.titles, places)
     axis.set_axis_off()
-    axis.margins(0.16)
+    axis.margins(0.16 if network.titles == network.names else 0.3)
     axis.set_aspect("equal")
     if len(network.cluster_names) > 1:
         axis.legend(loc="upper left", bbox_to_anchor=(0, 0), ncols=3, fontsize=8)
@@ -154,13 +169,14 @@ def write_names(axis: Axes, names: Mapping[int, str], places: Places, away: floa
         axis.text(x, y, str(node), ha="center", va="center", fontsize=8, zorder=3)
         length = math.hypot(x, y) or 1
         side = "center" if abs(x) < 0.4 * length else "left" if x > 0 else "right"
+        several = "\n" in names[node] and side == "center"  # they must grow away from the node
         axis.annotate(
-            style.label(names[node]),
+            "\n".join(style.label(line) for line in names[node].splitlines()),
             (x, y),
             xytext=(away * x / length, (away + 2) * y / length),
             textcoords="offset points",
             ha=side,
-            va="center",
+            va=("bottom" if y > 0 else "top") if several else "center",
             fontsize=7.5,
             zorder=3,
         )

@@ -21,9 +21,10 @@ def paper_section(runs: Sequence[Run]) -> Html:
         words = f"The paper's Table I is on {theirs}. The runs here are on {ours}, so nothing is set beside it."
         return section("paper", "Beside the paper", paragraph(words))
     others = [run.name for run in runs if not _table_of(run)]
+    some = any(run.partial for ours in by_data.values() for _, run in ours)
     left_out = paragraph(f"Not in the paper's table: {', '.join(others)}.", class_="quiet") if others else ""
     tables = [_paper_table(key, ours) for key, ours in by_data.items()]
-    return section("paper", "Beside the paper", *tables, left_out, _footnotes("cifar100" in by_data))
+    return section("paper", "Beside the paper", *tables, left_out, _footnotes("cifar100" in by_data, some=some))
 
 
 def _table_of(run: Run) -> str | None:
@@ -75,7 +76,10 @@ def _cited(cell: Cited) -> Html:
 
 
 def _own_cells(run: Run) -> list[Html]:
-    return [tag("td", tag("strong", cell)) for cell in own_cells(run).values()]
+    """Return our numbers in the paper's columns; says so where the accuracy is not the paper's."""
+    cells = own_cells(run)
+    asides = {"accuracy": tag("small", "label-aware, not averaged")} if run.partial else {}
+    return [tag("td", tag("strong", cell), asides.get(column, "")) for column, cell in cells.items()]
 
 
 def _budget(run: Run) -> str:
@@ -85,14 +89,20 @@ def _budget(run: Run) -> str:
         rounds += f" after {before} of cross-entropy"
     done = len(run.complete)
     often = f", {done} trials" if done == run.planned else f", {done} of {run.planned} trials"
-    return f"ours: {rounds}" + (often if run.trials else "")
+    who = "ours, some labels a node" if run.partial else "ours"
+    return f"{who}: {rounds}" + (often if run.trials else "")
 
 
-def _footnotes(doubt: bool) -> Html:
+def _footnotes(doubt: bool, *, some: bool) -> Html:
     notes = [tag("p", tag("b", "[1] "), "Cited, not measured here: ", SOURCE, id="cited")]
     notes += [tag("p", tag("b", "[2] "), DOUBT, id="doubt")] if doubt else []
     how = (
         "Ours: WCCR and IIDR of all nodes' training features as one set, CKA of unpaired samples: the definitions that "
         "fit the paper's numbers. Differences mean something only at equal rounds, encoders and sample sizes."
     )
+    if some:
+        how += (
+            " Table I is of i.i.d. data. Runs whose nodes hold some labels each stand beside it with the label-aware "
+            "accuracy, which asks of a class the nodes that hold it; their other columns are as for all."
+        )
     return tag("div", *notes, paragraph(how), class_="footnotes")

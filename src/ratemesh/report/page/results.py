@@ -3,20 +3,18 @@
 import math
 from collections.abc import Sequence
 
-from ratemesh.report.numbers import HIDDEN, METRICS, Metric, in_digits, is_aside, shown
+from ratemesh.report.numbers import HIDDEN, METRICS, Metric, in_digits, is_aside, judged_by, shown
 from ratemesh.report.page.marks import named
 from ratemesh.report.page.markup import Html, bullets, fold, joined, paragraph, section, symbols, table, tag, text
 from ratemesh.report.page.words import same_data
-from ratemesh.report.runs import Run, number
+from ratemesh.report.runs import LABEL_AWARE, Run, number
 
-TILE = {
-    "fused": "acc_energy",
-    "one node": "acc_node",
-    "disagreement": "disagreement",
-    "overlap": "overlap",
-    "sent": "bytes_total",
-}
-"""What a card shows below its first number."""
+COMMON = {"disagreement": "disagreement", "overlap": "overlap", "sent": "bytes_total"}
+TILE = {"fused": "acc_energy", "one node": "acc_node", **COMMON}
+PARTIAL_TILE = {"averaged": "acc_average", "fused": "acc_energy", "node, own labels": "acc_own", **COMMON}
+"""What a card shows below its first number; the second, where nodes hold different labels."""
+
+HEADLINES = {"acc_average": "accuracy, features averaged", LABEL_AWARE: "accuracy, label-aware; nodes hold some labels"}
 
 
 def tiles(runs: Sequence[Run]) -> Html:
@@ -25,13 +23,14 @@ def tiles(runs: Sequence[Run]) -> Html:
 
 
 def _tile(index: int, run: Run) -> Html:
+    tile = PARTIAL_TILE if run.partial else TILE
     whole = len(run.complete) == run.planned if run.planned else bool(run.metrics)
     return tag(
         "article",
         tag("h3", named(index, run.name)),
         paragraph(run.metrics.get("method") or run.setting("method.name", "method not known"), class_="method"),
         paragraph(*_headline(run), class_="big"),
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", shown(run, key))) for name, key in TILE.items())),
+        tag("dl", *(tag("div", tag("dt", name), tag("dd", shown(run, key))) for name, key in tile.items())),
         paragraph(run.state, class_="state" if whole else "state warn"),
         class_="card tile",
     )
@@ -39,9 +38,10 @@ def _tile(index: int, run: Run) -> Html:
 
 def _headline(run: Run) -> list[Html]:
     """Return the first number large, and its interval smaller beside it."""
-    mean, plus, half = shown(run, "acc_average").partition(" ± ")
+    key = judged_by(run)
+    mean, plus, half = shown(run, key).partition(" ± ")
     spread = tag("span", f" ± {half}", class_="spread") if plus else Html()
-    return [text(mean), spread, tag("small", "accuracy, features averaged")]
+    return [text(mean), spread, tag("small", HEADLINES[key])]
 
 
 def metrics_section(runs: Sequence[Run]) -> Html:
@@ -100,6 +100,9 @@ def _metric_cells(key: str, runs: Sequence[Run]) -> list[Html]:
     best = _best(key, [number(run.metrics.get(key)) for run in runs]) if comparable else set()
     out = []
     for place, run in enumerate(runs):
+        if key == LABEL_AWARE and not run.partial:
+            out.append(tag("td", shown(run, "acc_energy"), tag("small", "nodes hold all labels: the fused one")))
+            continue
         value = text(shown(run, key))
         wraps = "list" if isinstance(run.metrics.get(key), list) else None
         out.append(tag("td", tag("strong", value) if place in best else value, _aside(key, run), class_=wraps))

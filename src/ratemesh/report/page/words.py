@@ -2,15 +2,23 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ratemesh.report.cost import Cost
 from ratemesh.report.figures.style import listed
-from ratemesh.report.numbers import in_bytes, in_digits, shown
-from ratemesh.report.runs import Run, number
+from ratemesh.report.numbers import in_bytes, in_digits, judged_by, shown
+from ratemesh.report.runs import LABEL_AWARE, Run, number
 
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|±)|(?<=±) ")
 """The space between a number and its unit or interval, where no line may end."""
+
+PARTIAL = ", nodes with some labels each"
+HOW = {
+    "acc_average": "With features averaged over the nodes, as in the paper,",
+    LABEL_AWARE: "Judged by the nodes that hold a class (label-aware),",
+}
+ALONE = {"acc_average": ("acc_node", ""), LABEL_AWARE: ("acc_own", " on labels that it holds")}
+"""What one node can be asked for, by the accuracy that the run is judged by."""
 
 COUNTED = ("no", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
@@ -31,15 +39,16 @@ def summary(runs: Sequence[Run], costs: Sequence[Cost]) -> list[str]:
     for data, group in by_data.items():
         found = [sentence for sentence in (*_accuracy(group), *_geometry(group)) if sentence]
         sentences += found if len(by_data) == 1 else [f"On {data}: {' '.join(found) or 'no final numbers.'}"]
-    sentences += [*_cost(runs, costs), *_caution(runs)]
+    sentences += [*_beside(by_data), *_cost(runs, costs), *_caution(runs)]
     return [UNIT.sub("\u00a0", sentence) for sentence in sentences if sentence]
 
 
 def same_data(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs by data set: only those can be ranked."""
+    """Return the runs by data set and by whether nodes hold all labels or some: only those can be ranked."""
     out: dict[str, list[Run]] = {}
     for run in runs:
-        out.setdefault(str(run.setting("data.name", "unknown data")), []).append(run)
+        data = str(run.setting("data.name", "unknown data"))
+        out.setdefault(data + (PARTIAL if run.partial else ""), []).append(run)
     return out
 
 
@@ -71,23 +80,40 @@ def _ranked(runs: Sequence[Run], key: str) -> list[tuple[float, Run]]:
 
 
 def _accuracy(runs: Sequence[Run]) -> list[str]:
-    ranked = _ranked(runs, "acc_average")
+    key = judged_by(runs[0])
+    ranked = _ranked(runs, key)
     if not ranked:
         return []
     best, others = ranked[-1][1], [run for _, run in reversed(ranked[:-1])]
     count = number(best.metrics.get("test_samples"))
     of = f"{in_digits(count)} held-out samples" if math.isfinite(count) else "the held-out samples"
-    first = f"With features averaged over the nodes, as in the paper, {_reached(best)} of {of}"
+    first = f"{HOW[key]} {_reached(best)} of {of}"
     if others:
-        near = [run.name for run in others if _intervals_meet(best, run, "acc_average")]
+        near = [run.name for run in others if _intervals_meet(best, run, key)]
         doubt = f", though its interval meets that of {listed(near)}" if near else ""
         first += f", the most of all{doubt}; {listed([_reached(run, '') for run in others])}"
-    known = math.isfinite(number(best.metrics.get("acc_node")))
-    return [first + ".", f"One node of {best.name} alone reaches {shown(best, 'acc_node')}." if known else ""]
+    alone, of_what = ALONE[key]
+    known = math.isfinite(number(best.metrics.get(alone)))
+    return [first + ".", f"One node of {best.name} alone reaches {shown(best, alone)}{of_what}." if known else ""]
+
+
+def _beside(by_data: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Set nodes with some labels beside nodes with all, by the accuracy that each is judged by."""
+    out = []
+    for data, some in by_data.items():
+        best = _ranked(some, LABEL_AWARE)
+        whole = _ranked(by_data.get(data.removesuffix(PARTIAL), []), "acc_average")
+        if best and whole:
+            ours, ceiling = best[-1][1], whole[-1][1]
+            out.append(
+                f"Nodes with some labels reach {shown(ours, LABEL_AWARE)} label-aware ({ours.name}), where nodes with "
+                f"all of them reach {shown(ceiling, 'acc_average')} averaged ({ceiling.name})."
+            )
+    return out
 
 
 def _reached(run: Run, verb: str = "classifies ") -> str:
-    return f"{run.name} {verb}{shown(run, 'acc_average')}"
+    return f"{run.name} {verb}{shown(run, judged_by(run))}"
 
 
 def _intervals_meet(a: Run, b: Run, key: str) -> bool:
