@@ -1,7 +1,7 @@
 """What each codec costs in accuracy and saves in bytes: MNIST, the same nodes, seeds and rounds for all.
 
     ratemesh data get mnist
-    python experiments/codecs.py --out runs/codecs --write
+    python experiments/message_size.py --out runs/codecs --write
 
 Bytes are those of one message between two nodes, as a part of K·d² float32 numbers, averaged over all messages of the
 run. D-SGD sends the weights of the same encoder and its head. Runs are kept under --out and not repeated; --write puts
