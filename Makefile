@@ -32,8 +32,9 @@ lint: setup  ## format and lint
 types: setup  ## mypy, strict
 	$(BIN)/mypy
 
+# By file, in order: a file's runs are made once, not on every core, and the long ones come early.
 pytest: setup  ## unit, property, contract and end-to-end tests, on all cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-browser: setup  ## look at the report in headless Chromium; Debian's is installed if there is none
 	command -v chromium || { apt-get update && apt-get install -y --no-install-recommends chromium; } || \
