@@ -32,8 +32,9 @@ lint: setup  ## format and lint
 types: setup  ## mypy, strict
 	$(BIN)/mypy
 
+# By file, in order: a file's runs are made once, not on every core, and the long ones come early.
 pytest: setup  ## unit, property, contract and end-to-end tests, on all cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-faults: setup  ## break real sites: kill, stop, partition, full disk, 100,000 fuzzed messages; some need root
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --runfaults -m faults tests

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import t as student
-
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.experiment import Progress, resume, run
@@ -31,6 +29,8 @@ class Interval:
         n = len(values)
         if n < 2:
             return cls(values[0], float("inf"), tuple(values))
+        from scipy.stats import t as student  # slow to import, and every command would wait for it
+
         quantile = float(student.ppf((1 + CONFIDENCE) / 2, n - 1))
         return cls(statistics.fmean(values), quantile * statistics.stdev(values) / n**0.5, tuple(values))
 
