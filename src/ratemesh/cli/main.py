@@ -11,6 +11,7 @@ import typer
 
 import ratemesh
 from ratemesh.cli import screen
+from ratemesh.cli.bench import bench_app
 from ratemesh.cli.clusters import clusters
 from ratemesh.cli.compare import compare
 from ratemesh.cli.data import DataDir, at_data_dir
@@ -179,6 +180,7 @@ app.command()(table1)
 app.command()(clusters)
 app.command()(node)
 app.command()(launch)
+app.add_typer(bench_app)
 app.add_typer(certs_app)
 app.add_typer(data_app)
 
