@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ratemesh.cli import screen
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace
 from ratemesh.encoders import ENCODERS
@@ -17,7 +18,7 @@ from ratemesh.report.figures import consensus
 from ratemesh.report.numbers import in_percent
 from ratemesh.report.runs import open_run
 from ratemesh.report.underway import open_underway
-from toy_runs import SMOKE, page
+from toy_runs import SMOKE, copier, on, page
 
 pytestmark = pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
 
@@ -72,6 +73,26 @@ def test_partial_labels_stand_beside_all_labels_each_with_its_own_accuracy(apart
     assert f"reach {in_percent(aware)} label-aware (apart), where nodes with all of them reach" in found.text
     row = found.text.partition("Accuracy, label-aware")[2].partition("Accuracy, own")[0]
     assert f"{in_percent(aware)} {in_percent(fused)} nodes hold all labels: the fused one" in row
+
+
+def test_beside_the_paper_s_table_the_accuracy_is_said_to_be_another(apart: Path, tmp_path: Path) -> None:
+    text = page(copier(apart, tmp_path)("some", on("mnist"))).text
+    aware = read_json(apart / "metrics.json")["acc_label_aware"]
+    assert f"{100 * aware:.2f} % label-aware, not averaged" in text
+    assert "ours, some labels a node: 2 rounds" in text
+    assert "Table I is of i.i.d. data" in text
+
+
+def test_the_terminal_shows_it_first(apart: Path, smoke: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {**(found := read_json(folder / "metrics.json")), "bytes": found["bytes_total"]} for folder in (apart, smoke)
+    ]
+    screen.table(rows)
+    shown = capsys.readouterr().out
+    assert f"{100 * rows[0]['acc_label_aware']:.1f} %" in shown
+    assert "label-" in shown
+    screen.table(rows[1:])
+    assert "label-" not in capsys.readouterr().out
 
 
 def test_with_all_labels_everywhere_label_aware_is_fused() -> None:
