@@ -13,16 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ratemesh.errors import InputError
-from ratemesh.experiment.config import make_config
-from ratemesh.experiment.files import write_tensors
 from ratemesh.report.figures import (
     FIGURES,
     budget,
     consensus,
     convergence,
     cosine,
-    draw_structure,
     network,
     spectra,
     style,
@@ -289,17 +285,3 @@ def test_values_that_are_not_numbers_leave_gaps() -> None:
     assert math.isnan(curve.mean[0])
     assert (curve.low, curve.high) == ([2.0], [2.0])
     assert not run.curve("unheard of").known
-
-
-def test_structure_of_a_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "config.toml").write_text(make_config({}).to_toml())
-    with pytest.raises(InputError, match=r"must hold features to draw from; run with output\.features above 0"):
-        draw_structure(folder, tmp_path / "x.png")
-    for name in ("features-initial", "features"):
-        f = features()
-        write_tensors(folder / f"{name}.safetensors", {"Z_train": f.Z, "y_train": f.y, "node_train": f.node})
-    draw_structure(folder, tmp_path / "x.png")
-    with Image.open(tmp_path / "x.png") as picture:
-        assert picture.width > 1000

@@ -113,12 +113,12 @@ def test_turns_are_learned_and_count_in_the_loss() -> None:
 def test_too_many_clusters_are_warned_of_or_refused() -> None:
     counts = torch.full((3, 2), 100)
     star, alone = Star(nodes=3).build(0), of_edges(3, [])
-    assert Orchestra(global_clusters=48).check(star, counts) == []
+    assert Orchestra(global_clusters=48).check(star, counts, LocalSpec()) == []
     for graph, centres in ((star, 48), (alone, 16)):
-        (words,) = Orchestra(global_clusters=49).check(graph, counts)
+        (words,) = Orchestra(global_clusters=49).check(graph, counts, LocalSpec())
         assert f"more than the {centres} centres" in words
     with pytest.raises(InputError, match=r"local_clusters must not exceed a node's memory of 10 samples; got 16"):
-        Orchestra().check(star, torch.full((3, 2), 5))
+        Orchestra().check(star, torch.full((3, 2), 5), LocalSpec())
 
 
 def test_samples_that_cannot_be_turned_are_refused() -> None:

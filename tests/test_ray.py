@@ -41,7 +41,7 @@ def test_placement_does_not_decide_results_but_threads_may() -> None:
 def test_ray_keeps_the_contract_of_engines() -> None:
     """One child for all of it: Ray and its actors take most of the time to start."""
     files = [HERE / "test_engine_contract.py", HERE / "test_engine_runs.py"]
-    done = alone("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "ray", *files, timeout=240)
+    done = alone("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "ray", *files, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed, \d+ deselected in", done.stdout)
     assert passed, done.stdout

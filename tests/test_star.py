@@ -73,10 +73,10 @@ def test_the_server_must_reach_everyone(name: str) -> None:
     line = of_edges(3, [(0, 1), (1, 2)])
     spec = METHODS[name](name=name)
     with pytest.raises(InputError, match=r"method\.server = 0 to all other nodes .* joined to 1 of 2\. Use"):
-        spec.check(line, torch.ones(3, 2))
+        spec.check(line, torch.ones(3, 2), LocalSpec())
     with pytest.raises(InputError, match=r"node 2 to method\.server = 0"):
         spec.program(nodes(line)[2])
-    METHODS[name](name=name, server=1).check(line, torch.full((3, 2), 100))
+    METHODS[name](name=name, server=1).check(line, torch.full((3, 2), 100), LocalSpec())
 
 
 def test_nodes_of_one_model_begin_alike_and_others_do_not() -> None:
