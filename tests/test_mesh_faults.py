@@ -20,7 +20,7 @@ from ratemesh.experiment.site import Plan
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 DEADLINE = 3.0
-ROUNDS = 12
+ROUNDS = 30
 ONE_POINT = 0.01
 Sites = dict[Path, "subprocess.Popen[str]"]
 
