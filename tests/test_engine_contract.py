@@ -79,8 +79,8 @@ def test_threads_are_pinned_inside_only(variant: str) -> None:
     assert torch.get_num_threads() == before
 
 
-OWN = {"silent", "unlucky"}
-"""Failures that engines with processes of their own find in their own way."""
+OWN = {"silent"}
+"""The failure that engines with processes of their own find in their own way."""
 FAILURES = [
     ("silent", RatemeshError, "node 1 waits for \\[0\\]"),
     ("stranger", RatemeshError, rf"addressed \[{NODES + 3}\]"),
@@ -95,6 +95,7 @@ FAILURES = [
     [
         pytest.param(v, *failure, marks=pytest.mark.faults if v in COSTLY and failure[0] not in OWN else ())
         for v in HERE
+        if "3 processes" not in v  # which differ from two only in who hosts whom, and every failure starts its own
         for failure in FAILURES
     ],
 )
@@ -103,7 +104,9 @@ def test_failures_keep_their_kind_and_words(variant: str, script: str, kind: typ
         play(variant, script)
 
 
-@pytest.mark.parametrize("variant", [v for v in OTHERS if v != "ray"])  # which mends it: test_ray_faults.py
+@pytest.mark.parametrize(
+    "variant", [v for v in OTHERS if v != "ray" and "3" not in v]
+)  # which mends it: test_ray_faults.py
 def test_a_killed_worker_is_reported_with_its_nodes(variant: str) -> None:
     with pytest.raises(RatemeshError, match=r"nodes \[.*1.*\] ended with exit code -9.*can be resumed"):
         play(variant, "doomed")
