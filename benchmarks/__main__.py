@@ -24,6 +24,7 @@ SECTIONS: dict[str, Callable[..., list[Table]]] = {
     "engines": engines.run,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
+FAULTS = "## Faults of real sites"
 
 
 def main() -> None:
@@ -42,8 +43,14 @@ def main() -> None:
     cost = f"{minutes:.1f} minutes; other work took {neighbours.cores():.1f} cores meanwhile"
     console.print(cost)
     if arguments.write:
-        RESULTS.write_text(_report(tables, cost), encoding="utf-8")
+        RESULTS.write_text(_report(tables, cost) + _faults(), encoding="utf-8")
         console.print(f"wrote {RESULTS.name}")
+
+
+def _faults() -> str:
+    """Return what `ratemesh bench faults` measured, which is kept in the same file and not repeated here."""
+    _, begin, rest = RESULTS.read_text(encoding="utf-8").partition(FAULTS)
+    return f"\n{begin}{rest}" if begin else ""
 
 
 def _arguments() -> argparse.Namespace:
