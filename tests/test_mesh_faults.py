@@ -174,22 +174,38 @@ def test_clocks_may_disagree(plan: Plan, tmp_path: Path, undisturbed: float) -> 
     assert judged(plan, tmp_path, files) == undisturbed
 
 
-def test_the_same_name_twice(mesh: Sites) -> None:
+def test_the_same_name_twice(plan: Plan, tmp_path: Path) -> None:
     """A second process under a name that is in use ends with words, and disturbs nobody."""
-    victim, other, *_ = mesh
-    until_round(other, 2)
+    endless = Plan(plan.config.model_copy(update={"rounds": 5000}))  # the mesh must outlive the second one's start
+    files = write_sites(endless, tmp_path, deadline=DEADLINE, start=120.0)
+    mesh = {file: start_site(file) for file in files}
+    try:
+        victim, other, *_ = files
+        until_round(other, 2)
+        double = start_site(_double(victim, files))
+        assert double.wait(300) == 2
+        assert "another process runs under this name" in (tmp_path / "double.log").read_text()
+        until_round(other, rounds_of(other)[-1] + 5)
+        assert [file.stem for file, site in mesh.items() if site.poll() is not None] == []
+        records = [record for file in files for record in RunFolder(file.with_suffix("")).records()]
+        assert not any(record["outside_theorem"] for record in records)
+    finally:
+        stop(list(mesh.values()))
+
+
+def _double(victim: Path, files: Sequence[Path]) -> Path:
+    """Write the file of a second site under the victim's name, which calls all the others."""
     double = victim.with_name("double.toml")
-    port = '"127.0.0.1:0"'
-    text = victim.read_text().replace('out = "node-0"', 'out = "double"')
-    lines = [f"listen = [{port}]" if line.startswith("listen") else line for line in _flat(text)]
-    calls = [address for file in mesh if file != victim for address in _listens(file)]
-    lines = [f"connect = {json.dumps(calls)}" if line.startswith("connect") else line for line in lines]
-    double.write_text("\n".join(lines))
-    second = start_site(double)
-    assert second.wait(300) == 2
-    assert "another process runs under this name" in double.with_suffix(".log").read_text()
-    finished(mesh)
-    assert not any(summary(file)["outside_theorem"] for file in mesh)
+    text = victim.read_text().replace(f'out = "{victim.stem}"', 'out = "double"')
+    calls = [address for file in files if file != victim for address in _listens(file)]
+    own = {"listen": ["127.0.0.1:0"], "connect": calls}
+    lines = _flat(text)
+    double.write_text(
+        "\n".join(
+            f"{word} = {json.dumps(own[word])}" if (word := line.split(" =")[0]) in own else line for line in lines
+        )
+    )
+    return double
 
 
 def _flat(text: str) -> list[str]:

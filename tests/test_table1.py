@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from ratemesh.errors import InputError
+from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import make_config
+from ratemesh.experiment.experiment import Progress
 from ratemesh.experiment.panels import SCALES
 from ratemesh.experiment.table1 import DATASETS, DIGITS, ROWS, row_configs, table_configs
+from ratemesh.experiment.trials import plan_trials
 from ratemesh.report.cited import TABLE
 from ratemesh.report.compare import Entry, budget, check_comparable
 from ratemesh.report.table1 import Table, as_latex, as_markdown, as_text, make_table, run_table
@@ -32,11 +34,13 @@ TOY: dict[str, Any] = {
 def test_rows_stand_on_the_same_ground(dataset: str, scale: str) -> None:
     configs = table_configs(dataset, scale, ["data.train_limit=500", "graph.p=0.7", "method.gamma=3"])
     assert list(configs) == [row.name for row in ROWS]
-    assert [row.title for row in ROWS] == [row.method for row in TABLE[dataset]]
+    assert [row.title for row in ROWS if row.name != "independent"] == [row.method for row in TABLE[dataset]]
     check_comparable([Entry(name, config) for name, config in configs.items()])
     assert len({budget(config) for config in configs.values()}) == 1
     assert {config.data.model_dump()["train_limit"] for config in configs.values()} == {500}
     assert configs["centralised"].graph.nodes == 1
+    assert (configs["independent"].graph.name, configs["independent"].graph.nodes) == ("empty", 10)
+    assert configs["independent"].method == configs["alg1"].method
     assert configs["dsgd"].graph == configs["alg1"].graph
     assert configs["centralised"].method == configs["alg1"].method
     for row in ROWS:
@@ -83,6 +87,38 @@ def test_a_table_is_trained_whole_and_not_again(made: tuple[Path, Table]) -> Non
     assert [line.cells["accuracy"] for line in again.lines] == [line.cells["accuracy"] for line in table.lines]
 
 
+@pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
+def test_rows_side_by_side_give_the_same_table(made: tuple[Path, Table], tmp_path: Path) -> None:
+    """Two rows at a time, each in a process of its own; what is there already is not trained again."""
+    _, table = made
+    configs = row_configs(TOY, DIGITS, ["method.gauge.enabled=false"])
+    few = {name: configs[name] for name in ("alg1", "centralised", "dsgd")}
+    told: list[str] = []
+
+    def track(name: str, rounds: int) -> Progress:
+        return lambda record: told.append(f"{name}: {record['round']} of {rounds}")
+
+    beside = run_table(few, tmp_path, 1, track, jobs=2)
+    assert [line.cells["accuracy"] for line in beside.lines] == [line.cells["accuracy"] for line in table.lines[:3]]
+    assert sorted(told) == ["alg1 1: 1 of 1", "centralised 1: 1 of 1", "dsgd 1: 1 of 2", "dsgd 1: 2 of 2"]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/trial-1/metrics.json")}
+    run_table(few, tmp_path, 1, track, jobs=2)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert len(told) == 4
+
+
+@pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
+def test_a_row_that_fails_beside_others_is_named_with_its_last_words(tmp_path: Path) -> None:
+    configs = row_configs(TOY, DIGITS)
+    few = {name: configs[name] for name in ("alg1", "centralised")}
+    (tmp_path / "alg1").mkdir()
+    plan_trials(few["alg1"], tmp_path / "alg1", 1)
+    (tmp_path / "alg1" / "trial-1").write_text("a file where a folder must be")
+    with pytest.raises(RatemeshError, match=r"alg1' ended with an error: .*trial-1"):
+        run_table(few, tmp_path, 1, jobs=2)
+    assert (tmp_path / "centralised" / "trial-1" / "metrics.json").exists()
+
+
 def test_every_row_has_numbers_and_cost(made: tuple[Path, Table]) -> None:
     out, table = made
     rows = json.loads((out / "table1.json").read_text())["rows"]
@@ -93,8 +129,10 @@ def test_every_row_has_numbers_and_cost(made: tuple[Path, Table]) -> None:
         metrics = json.loads((out / name / "trial-1" / "metrics.json").read_text())
         assert row["bytes_total"] == metrics["bytes_total"]
         assert row["bytes_per_round"] * metrics["rounds"] == pytest.approx(metrics["bytes_total"])
-    assert rows["centralised"]["bytes_total"] == 0
-    assert {"table1.txt", "table1.md", "table1.tex", "table1.json"} <= {path.name for path in out.iterdir()}
+    assert rows["centralised"]["bytes_total"] == rows["independent"]["bytes_total"] == 0
+    written = {path.name for path in out.iterdir()}
+    assert {"table1.txt", "table1.md", "table1.tex", "table1.json"} <= written
+    assert {"table1-cosine.png", "table1-cosine.pdf", "table1-spectra.png", "table1-spectra.svg"} <= written
     assert all(line.whose == "ours" for line in table.lines)
 
 

@@ -1,5 +1,6 @@
 """`ratemesh compare`: several settings on the same ground, one report."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,15 @@ import typer
 
 from ratemesh.cli import screen
 from ratemesh.cli.data import DataDir, at_data_dir
+
+Jobs = Annotated[
+    int, typer.Option("--jobs", min=0, help="Settings that are run side by side, one core each; 0 for one a core.")
+]
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def compare(
@@ -25,6 +35,7 @@ def compare(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting of all of them: a.b=value.")
     ] = None,
+    jobs: Jobs = 1,
     data_dir: DataDir = None,
 ) -> None:
     """Run several methods or settings on the same data, seeds and budget, and write one report.
@@ -37,7 +48,7 @@ def compare(
 
     entries = [Entry(path.stem, load_config(path, [*at_data_dir(data_dir), *(set_ or [])])) for path in configs]
     with screen.Board() as board:
-        results = run_comparison(entries, out, trials, board.track)
+        results = run_comparison(entries, out, trials, board.track, jobs=jobs or cores())
     screen.comparison([entry.name for entry in entries], results)
     written = write_report([out], out / "report.html")
     screen.say(f"Results: {out}\nReport:  {written.page}")

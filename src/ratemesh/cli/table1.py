@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ratemesh.cli import screen
+from ratemesh.cli.compare import Jobs, cores
 from ratemesh.cli.data import DataDir, at_data_dir
 from ratemesh.experiment.panels import SCALES
 from ratemesh.experiment.table1 import DATASETS
@@ -20,6 +21,7 @@ def table1(
         list[str] | None,
         typer.Option("--set", help="Override a setting of all rows, of method and graph of Algorithm 1's: a.b=value."),
     ] = None,
+    jobs: Jobs = 0,
     data_dir: DataDir = None,
 ) -> None:
     """Train every method of the paper's Table I on the same nodes, data and budget; the paper's numbers stand beside.
@@ -33,6 +35,10 @@ def table1(
     configs = table_configs(dataset, scale, [*at_data_dir(data_dir), *(set_ or [])])
     folder = out or Path("runs") / f"table1-{dataset}-{scale}"
     with screen.Board() as board:
-        found = run_table(configs, folder, trials, board.track)
+        found = run_table(configs, folder, trials, board.track, jobs=jobs or cores())
     written = write_report([folder], folder / "report.html")
-    screen.say(f"{as_text(found)}\nTables:  {folder / 'table1'}.txt, .md, .tex, .json\nReport:  {written.page}")
+    made = folder / "table1"
+    screen.say(
+        f"{as_text(found)}\nTables:  {made}.txt, .md, .tex, .json\nFigures: {made}-cosine.png, -spectra.png\n"
+        f"Report:  {written.page}"
+    )

@@ -55,12 +55,7 @@ def run_trials(
         trials: how many, at least 1.
         progress: given a trial's name and its rounds, returns what is called every round.
     """
-    if trials < 1:
-        raise InputError(f"trials must be at least 1; got {trials}. The paper uses 5.")
-    RunFolder.refuse_occupied(out)
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "config.toml", config.to_toml())
-    write_json(out / "trials.json", {"schema": SCHEMA, "trials": trials, "complete": False})
+    plan_trials(config, out, trials)
     try:
         return resume_trials(out, progress)
     except InputError:
@@ -71,9 +66,25 @@ def run_trials(
         raise
 
 
+def plan_trials(config: Config, out: Path, trials: int) -> None:
+    """Write down what is to be run into a new or empty folder; `resume_trials` runs it."""
+    if trials < 1:
+        raise InputError(f"trials must be at least 1; got {trials}. The paper uses 5.")
+    RunFolder.refuse_occupied(out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "config.toml", config.to_toml())
+    write_json(out / "trials.json", {"schema": SCHEMA, "trials": trials, "complete": False})
+
+
 def is_trials(folder: Path) -> bool:
     """Whether a folder holds trials rather than one run."""
     return (folder / "trials.json").is_file()
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether all planned trials in a folder are done and added up."""
+    done: bool = read_json(folder / "trials.json")["complete"]
+    return done
 
 
 def more_trials(folder: Path, trials: int) -> None:

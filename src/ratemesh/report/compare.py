@@ -1,14 +1,15 @@
 """Several settings on the same ground: data, partition, graph size, seeds and budget must agree."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ratemesh.errors import InputError
+from ratemesh.experiment.beside import Track, on_one_core, resume_beside
 from ratemesh.experiment.config import Config
-from ratemesh.experiment.experiment import Progress
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.trials import TrialsResult, more_trials, resume_trials, run_trials
+from ratemesh.experiment.site import Plan
+from ratemesh.experiment.trials import TrialsResult, more_trials, plan_trials, resume_trials, run_trials
 
 SAME = ("data", "partition", "seed", "d")
 """Settings that must be equal for a comparison to mean anything."""
@@ -51,13 +52,18 @@ def check_comparable(entries: Sequence[Entry]) -> None:
 
 
 def run_comparison(
-    entries: Sequence[Entry], out: Path, trials: int, progress: Callable[[str, int], Progress] | None = None
+    entries: Sequence[Entry], out: Path, trials: int, progress: Track | None = None, *, jobs: int = 1
 ) -> list[TrialsResult]:
     """Run every entry for all trials into out/NAME, each on the same seeds.
 
     An interrupted comparison goes on where it stopped, and one that had fewer trials gets the missing ones.
+
+    Args:
+        jobs: entries that are run side by side, each on one core; 1 runs one after the other on all cores.
     """
     check_comparable(entries)
+    if jobs > 1:
+        _run_beside(entries, out, trials, progress, jobs)
     results = []
     for entry in entries:
         folder = out / entry.name
@@ -65,12 +71,31 @@ def run_comparison(
         if not folder.exists():
             results.append(run_trials(entry.config, folder, trials, track))
             continue
-        if RunFolder.existing(folder).load_config() != entry.config:
-            raise InputError(f"'{folder}' belongs to another configuration. Choose another --out, or delete it.")
-        more_trials(folder, trials)
+        _go_on_with(folder, entry.config, trials)
         results.append(resume_trials(folder, track))
     return results
 
 
-def _named(name: str, progress: Callable[[str, int], Progress]) -> Callable[[str, int], Progress]:
+def _run_beside(entries: Sequence[Entry], out: Path, trials: int, progress: Track | None, jobs: int) -> None:
+    """Train what is missing of all entries, side by side; what cannot work is found out before any is started."""
+    for entry in entries:
+        Plan(entry.config).check()
+    for entry in entries:
+        folder = out / entry.name
+        if folder.exists():
+            _go_on_with(folder, entry.config, trials)
+        else:
+            plan_trials(on_one_core(entry.config), folder, trials)
+    folders = {out / entry.name: entry.name for entry in entries}
+    resume_beside(list(folders), jobs, {f: _named(n, progress) for f, n in folders.items()} if progress else {})
+
+
+def _go_on_with(folder: Path, config: Config, trials: int) -> None:
+    """Refuse a folder of another experiment; plan the trials that it lacks."""
+    if RunFolder.existing(folder).load_config().digest() != config.digest():
+        raise InputError(f"'{folder}' belongs to another configuration. Choose another --out, or delete it.")
+    more_trials(folder, trials)
+
+
+def _named(name: str, progress: Track) -> Track:
     return lambda trial, rounds: progress(f"{name} {trial.removeprefix('trial-')}", rounds)

@@ -7,13 +7,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ratemesh.experiment.beside import Track
 from ratemesh.experiment.config import Config
-from ratemesh.experiment.experiment import Progress
 from ratemesh.experiment.files import write_json, write_text
 from ratemesh.experiment.records import SCHEMA
 from ratemesh.experiment.table1 import ROWS
 from ratemesh.report.cited import COLUMNS, DOUBT, SOURCE, TABLE
 from ratemesh.report.compare import Entry, run_comparison
+from ratemesh.report.figures import draw_grids
 from ratemesh.report.folders import open_runs
 from ratemesh.report.numbers import DASH, in_bytes, in_count, in_digits, own_cells
 from ratemesh.report.runs import Run, number
@@ -51,20 +52,22 @@ class Table:
 
 
 def run_table(
-    configs: Mapping[str, Config], out: Path, trials: int, progress: Callable[[str, int], Progress] | None = None
+    configs: Mapping[str, Config], out: Path, trials: int, progress: Track | None = None, *, jobs: int = 1
 ) -> Table:
-    """Train every row into out/NAME, or go on where it stopped, and write table1.txt, .md, .tex and .json there."""
-    run_comparison([Entry(name, config) for name, config in configs.items()], out, trials, progress)
+    """Train every row into out/NAME, or go on where it stopped; write out/table1.txt, .md, .tex, .json and figures."""
+    run_comparison([Entry(name, config) for name, config in configs.items()], out, trials, progress, jobs=jobs)
     found = make_table(out, next(iter(configs.values())).data.name)
     for suffix, render in {"txt": as_text, "md": as_markdown, "tex": as_latex}.items():
         write_text(out / f"table1.{suffix}", render(found))
     write_json(out / "table1.json", found.numbers)
+    runs = _runs(out)
+    draw_grids({row.title: runs[row.name] for row in ROWS if row.name in runs}, out / "table1")
     return found
 
 
 def make_table(out: Path, dataset: str) -> Table:
     """Read the rows that are there, and set the paper's beside them where it has any."""
-    runs = {run.name: run for run in open_runs([out / row.name for row in ROWS if (out / row.name).is_dir()])[0]}
+    runs = _runs(out)
     cited = {row.method: row for row in TABLE.get(dataset, ())}
     lines, numbers = [], {}
     for row in ROWS:
@@ -79,6 +82,11 @@ def make_table(out: Path, dataset: str) -> Table:
     notes = [SERVER, *([f"[1] Cited, not measured here: {SOURCE}"] if cited else [])]
     notes += [f"[2] {DOUBT}"] if any(line.doubtful for line in lines) else []
     return Table(dataset, lines, notes, {"schema": SCHEMA, "dataset": dataset, "rows": numbers})
+
+
+def _runs(out: Path) -> dict[str, Run]:
+    """Return the rows that are there, by the name of their folder."""
+    return {run.name: run for run in open_runs([out / row.name for row in ROWS if (out / row.name).is_dir()])[0]}
 
 
 def cost_cells(run: Run) -> dict[str, str]:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from ratemesh.report.figures import budget, consensus, convergence, cosine, network, spectra
-from ratemesh.report.figures.structure import draw_structure
+from ratemesh.report.figures.structure import draw_grids, draw_structure
 from ratemesh.report.figures.style import Drawn
 
-__all__ = ["FIGURES", "Drawn", "draw_structure"]
+__all__ = ["FIGURES", "Drawn", "draw_grids", "draw_structure"]
 
 FIGURES: dict[str, Callable[..., Drawn]] = {
     "convergence": convergence.draw,
