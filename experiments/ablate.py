@@ -55,21 +55,33 @@ MNIST = {
     "H refreshed every 4 batches": ["method.running.refresh=4"],
     "learning rate constant": ["local.schedule=constant"],
 }
-CIFAR = {
+CIFAR10 = {
     "default": [],
-    "no warm start (4 rounds more)": ["method.warm_start.epochs=0", "rounds=10"],
+    "no cross-entropy beside −ΔR": ["method.cross_entropy=0"],
+    "cross-entropy first, 3 of 8 epochs": ["method.cross_entropy=0", "method.warm_start.epochs=3", "rounds=5"],
     "no augmentation": ["local.augment={}"],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
-    "balanced batches": ["local.balance=true"],
-    "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
-    "β = 0.02": ["method.running.beta=0.02"],
+    "β = 0.03": ["method.running.beta=0.03"],
+    "learning rate 1e-3": ["local.lr=1e-3"],
+    "batches of 64": ["local.batch_size=64"],
 }
-SHORT = ["rounds=6", "method.warm_start.epochs=4", "data.train_limit=10000", "output.evaluate_every=0"]
+CIFAR100 = {
+    "default": [],
+    "no cross-entropy beside −ΔR": ["method.cross_entropy=0"],
+    "in-batch statistics (β = 1)": ["method.running.beta=1"],
+    "β = 0.03": ["method.running.beta=0.03"],
+    "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
+    "batches of 100": ["local.batch_size=100"],
+    "batches of 100, balanced": ["local.batch_size=100", "local.balance=true"],
+}
+FIVE_ALIKE = ["graph.nodes=5", 'encoders=[{name="vgg11", width=0.25}]', "rounds=8", "method.coupling.start=4"]
+"""To be short: five nodes of the network that learns fastest."""
+
 STUDIES = {
     "digits": Study("digits.toml", [], DIGITS),
     "mnist": Study("mnist-iid-small.toml", ["rounds=8", "data.train_limit=20000", "output.evaluate_every=0"], MNIST),
-    "cifar10": Study("cifar10-iid-small.toml", SHORT, CIFAR),
-    "cifar100": Study("cifar100-iid-small.toml", SHORT, CIFAR),
+    "cifar10": Study("cifar10-iid-small.toml", [*FIVE_ALIKE, "data.train_limit=5000"], CIFAR10),
+    "cifar100": Study("cifar100-iid-small.toml", [*FIVE_ALIKE, "data.train_limit=12500"], CIFAR100),
 }
 COLUMNS = {
     "acc_average": "averaged",

@@ -16,7 +16,7 @@ from ratemesh.cli.clusters import clusters
 from ratemesh.cli.compare import compare
 from ratemesh.cli.data import DataDir, at_data_dir
 from ratemesh.cli.data import app as data_app
-from ratemesh.cli.mesh import certs_app, launch, node
+from ratemesh.cli.mesh import certs_app, launch, node, router
 from ratemesh.cli.report import report
 from ratemesh.cli.reproduce import reproduce
 from ratemesh.cli.table1 import table1
@@ -179,6 +179,7 @@ app.command()(reproduce)
 app.command()(table1)
 app.command()(clusters)
 app.command()(node)
+app.command()(router)
 app.command()(launch)
 app.add_typer(bench_app)
 app.add_typer(certs_app)

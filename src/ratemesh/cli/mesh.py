@@ -1,5 +1,9 @@
-"""`ratemesh certs`, `node` and `launch`: sites that share nothing but a network."""
+"""`ratemesh certs`, `node`, `router` and `launch`: sites that share nothing but a network."""
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +19,9 @@ certs_app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+LAUNCHED = ("zenoh", "ray")
+"""Engines whose nodes are processes of their own."""
 
 
 @certs_app.command("init", context_settings={"allow_extra_args": True})
@@ -66,10 +73,44 @@ def node(
     )
 
 
+def router(
+    config: Annotated[Path, typer.Option("--config", help="The router's TOML file; see docs/engines.md.")],
+    insecure: Annotated[bool, typer.Option("--insecure", help="Plain TCP instead of mutual TLS.")] = False,
+) -> None:
+    """Pass messages on between sites that can only call out: no data, no training, ends with Ctrl-C.
+
+    Its certificate's name stands in `relays` of every site's file: what it passes on is believed to come from whom it
+    says, so run it on a machine that all sites trust. Sites call it with `connect` and need no `listen`.
+
+    Example: `ratemesh router --config router.toml`
+    """
+    from ratemesh.engines.zenoh_link import open_session
+    from ratemesh.experiment.sites import load_router
+
+    spec = load_router(config, insecure=insecure)
+    session = open_session(spec.link(), None, spec.fingerprint().hex())
+    screen.say(f"{spec.router.name}  passes on what comes to {', '.join(spec.router.listen)}; Ctrl-C ends it.")
+    with until_told_to_end() as told:
+        told.wait()
+    session.close()
+
+
+@contextmanager
+def until_told_to_end() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C or SIGTERM sets."""
+    told = threading.Event()
+    before = {number: signal.signal(number, lambda *_: told.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def launch(
     config: Annotated[Path, typer.Argument(help="TOML file of a run, e.g. experiments/digits.toml.")],
     engine: Annotated[
-        str, typer.Option("--engine", help="zenoh: a mesh of sites, each a process of its own.")
+        str, typer.Option("--engine", help="zenoh: a mesh of sites; ray: actors on a cluster of this machine.")
     ] = "zenoh",
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for all sites. Default: next free runs/run-NNN.")
@@ -80,23 +121,33 @@ def launch(
     insecure: Annotated[bool, typer.Option("--insecure", help="Plain TCP instead of mutual TLS.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Try a whole mesh on this machine: one `ratemesh node` a node, with certificates, on the loopback interface.
+    """Try a whole mesh of real processes on this machine.
 
-    What is left in the folder is what real sites need: certificates, a TOML file each, and their run folders. Kill a
-    site and start it again with `ratemesh node --config OUT/node-1.toml`: the others go on, and it comes back.
+    Engine zenoh: one `ratemesh node` a node, with certificates, on the loopback interface. What is left in the folder
+    is what real sites need: certificates, a TOML file each, and their run folders. Kill a site and start it again with
+    `ratemesh node --config OUT/node-1.toml`: the others go on, and it comes back. Engine ray: one actor a node on a Ray
+    cluster of this machine alone; the folder is that of any run.
 
     Example: `ratemesh launch experiments/smoke.toml --engine zenoh --out runs/mesh`
     """
     from ratemesh.errors import InputError
     from ratemesh.experiment.config import load_config
-    from ratemesh.experiment.experiment import next_free
+    from ratemesh.experiment.experiment import next_free, run
     from ratemesh.experiment.launch import launch as start
     from ratemesh.specs import nearest
 
-    if engine != "zenoh":
-        raise InputError(f"--engine must be one that launches sites; got '{engine}'. {nearest(engine, ['zenoh'])}")
-    settings = load_config(config, [*at_data_dir(data_dir), *(set_ or [])])
-    folder = out or next_free()
-    metrics = start(settings, folder, insecure=insecure)
+    if engine not in LAUNCHED:
+        raise InputError(f"--engine must be one that starts processes; got '{engine}'. {nearest(engine, LAUNCHED)}")
+    if insecure and engine != "zenoh":
+        raise InputError("--insecure must go with --engine zenoh; ray has no certificates to leave out. Leave it away.")
+    overrides = [*at_data_dir(data_dir), *(set_ or [])]
+    folder, settings = out or next_free(), load_config(config, overrides)
+    if engine == "zenoh":
+        metrics = start(settings, folder, insecure=insecure)
+    else:
+        if settings.engine.name != engine:
+            settings = load_config(config, [*overrides, f'engine={{name="{engine}"}}'])
+        with screen.Board() as board:
+            metrics = run(settings, folder, progress=board.track(folder.name, settings.rounds)).metrics
     screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
     screen.say(f"Results: {folder}")

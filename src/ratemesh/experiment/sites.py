@@ -33,21 +33,15 @@ class OwnSpec(Spec):
     staleness: int = Field(3, ge=0, description="rounds that a lost peer's last message is used; then its edge rests")
 
 
-class SiteSpec(Spec):
-    """One site's whole file."""
+class MeshSpec(Spec):
+    """What everybody in a mesh agrees on, and the certificate files of whoever has this file."""
 
     run: str = Field(min_length=1, description="name of the run, the same at every site")
     config: dict[str, Any] = Field(description="the run's settings, the same at every site; or the path of their file")
-    site: OwnSpec
     peers: dict[str, int] = Field(description="every site's name and its number in the graph, this one's too")
     relays: tuple[str, ...] = Field((), description="names of routers, trusted to pass on under other names")
     tls: TlsSpec | None = Field(None, description="certificate files; see `ratemesh certs init`")
     insecure: bool = Field(False, description="plain TCP: anyone who reaches the port can read and forge messages")
-
-    @property
-    def index(self) -> int:
-        """This site's number."""
-        return self.peers[self.site.name]
 
     def shared(self) -> Config:
         """Return the run's settings."""
@@ -58,20 +52,15 @@ class SiteSpec(Spec):
         agreed = [self.run, self.shared().digest(), sorted(self.peers.items())]
         return hashlib.sha256(json.dumps(agreed).encode()).digest()[:RUN_BYTES]
 
-    def rules(self) -> Rules:
-        """Return how long to wait and how old messages may be."""
-        own = self.site
-        beat = min(0.5, own.deadline / 6)
-        return Rules(own.deadline, own.patience, own.staleness, own.start, beat, grace=2 * beat)
-
-    def link(self) -> LinkSpec:
-        """Return how to reach the others."""
-        names = tuple(sorted(self.peers, key=lambda name: self.peers[name]))
-        lease = max(1000, int(1000 * self.site.deadline))
-        own = self.site
-        tls = None if self.insecure else self.tls
+    def endpoints(self, listen: tuple[str, ...], connect: tuple[str, ...], lease: float) -> LinkSpec:
+        """Return how to reach the others; `lease` seconds without a sign of life end a connection."""
         return LinkSpec(
-            names=names, listen=own.listen, connect=own.connect, relays=self.relays, tls=tls, lease_ms=lease
+            names=tuple(sorted(self.peers, key=lambda name: self.peers[name])),
+            listen=listen,
+            connect=connect,
+            relays=self.relays,
+            tls=None if self.insecure else self.tls,
+            lease_ms=max(1000, int(1000 * lease)),
         )
 
     def check(self, nodes: int) -> None:
@@ -81,21 +70,89 @@ class SiteSpec(Spec):
                 f"peers must give every node of the graph a name, 0 to {nodes - 1}; got {self.peers}. "
                 "Set graph.nodes to the number of sites."
             )
-        if self.site.name not in self.peers:
-            raise InputError(
-                f"site.name must be in peers; got '{self.site.name}'. {nearest(self.site.name, self.peers)}"
-            )
         if self.tls is None and not self.insecure:
             raise InputError(
                 "tls must name certificates; there is no such table. Make them with `ratemesh certs init`, or set "
                 "insecure = true (--insecure) for plain TCP in a network that you trust."
             )
+
+
+class SiteSpec(MeshSpec):
+    """One site's whole file."""
+
+    site: OwnSpec
+
+    @property
+    def index(self) -> int:
+        """This site's number."""
+        return self.peers[self.site.name]
+
+    def rules(self) -> Rules:
+        """Return how long to wait and how old messages may be."""
+        own = self.site
+        beat = min(0.5, own.deadline / 6)
+        return Rules(own.deadline, own.patience, own.staleness, own.start, beat, grace=2 * beat)
+
+    def link(self) -> LinkSpec:
+        """Return how to reach the others."""
+        return self.endpoints(self.site.listen, self.site.connect, self.site.deadline)
+
+    def check(self, nodes: int) -> None:
+        """Refuse also a name that nobody knows, and a site that nobody can reach and that calls nobody."""
+        super().check(nodes)
+        if self.site.name not in self.peers:
+            raise InputError(
+                f"site.name must be in peers; got '{self.site.name}'. {nearest(self.site.name, self.peers)}"
+            )
         if not self.site.listen and not self.site.connect:
             raise InputError("site must have listen or connect; got neither. Give addresses as host:port.")
 
 
+class OwnRelaySpec(Spec):
+    """The table [router]: where it is reached."""
+
+    name: str = Field(description="this router's name: the common name of its certificate, one of `relays`")
+    listen: tuple[str, ...] = Field(min_length=1, description="addresses host:port that sites call")
+    connect: tuple[str, ...] = Field((), description="addresses host:port of other routers to call")
+    deadline: float = Field(10.0, gt=0, description="seconds of silence after which a connection ends")
+
+
+class RouterSpec(MeshSpec):
+    """A router's whole file: it has no data and trains nothing, and passes on what sites without open ports send."""
+
+    router: OwnRelaySpec
+
+    def link(self) -> LinkSpec:
+        """Return where it listens."""
+        return self.endpoints(self.router.listen, self.router.connect, self.router.deadline)
+
+    def check(self, nodes: int) -> None:
+        """Refuse also a router that the sites would not listen to."""
+        super().check(nodes)
+        if self.router.name not in self.relays or self.router.name in self.peers:
+            raise InputError(
+                f"router.name must be in relays, at every site too, and not in peers; got '{self.router.name}' with "
+                f"relays {list(self.relays)}."
+            )
+
+
 def load_site(path: Path, *, insecure: bool = False) -> SiteSpec:
     """Read and check a site's file; paths in it are relative to its folder."""
+    table = _read(path, insecure)
+    if isinstance(table.get("site"), dict) and isinstance(table["site"].get("out"), str):
+        table["site"]["out"] = str(path.absolute().parent / table["site"]["out"])
+    return build(SiteSpec, table, "")
+
+
+def load_router(path: Path, *, insecure: bool = False) -> RouterSpec:
+    """Read and check a router's file; paths in it are relative to its folder."""
+    router = build(RouterSpec, _read(path, insecure), "")
+    shared = router.shared()
+    router.check(shared.graph.build(shared.seed).nodes)
+    return router
+
+
+def _read(path: Path, insecure: bool) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -107,11 +164,7 @@ def load_site(path: Path, *, insecure: bool = False) -> SiteSpec:
         table["config"] = _shared_table(here / table["config"])
     if isinstance(table.get("tls"), dict):
         table["tls"] = {name: str(here / str(value)) for name, value in table["tls"].items()}
-    if isinstance(table.get("site"), dict) and isinstance(table["site"].get("out"), str):
-        table["site"]["out"] = str(here / table["site"]["out"])
-    if insecure:
-        table["insecure"] = True
-    return build(SiteSpec, table, "")
+    return {**table, "insecure": True} if insecure else table
 
 
 def _shared_table(path: Path) -> dict[str, Any]:
