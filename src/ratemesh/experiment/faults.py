@@ -3,14 +3,19 @@
 import signal
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
+from ratemesh.engines.certs import init
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.launch import gather, start_site, stop, write_sites
+from ratemesh.experiment.lines import Lines
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan
 
@@ -19,8 +24,31 @@ DEADLINE = 3.0
 MOST_SECONDS = 600.0
 
 Sites = dict[Path, "subprocess.Popen[str]"]
-Strike = Callable[[Sites, Path], None]
-"""Breaks something of the mesh, the file names the victim."""
+Strike = Callable[["Mesh"], None]
+"""Breaks something of a mesh that runs."""
+
+
+@dataclass
+class Mesh:
+    """Sites that run, the one that a fault strikes, and the lines between them."""
+
+    sites: Sites
+    victim: Path
+    lines: Lines
+
+    @property
+    def others(self) -> list[Path]:
+        """All sites but the victim."""
+        return [file for file in self.sites if file != self.victim]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens after the third round, and how bad the lines are all the time."""
+
+    strike: Strike
+    delay: float = 0.0
+    lost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,61 +85,97 @@ def bench_plan(rounds: int) -> Plan:
     return Plan(make_config(table))
 
 
-def _nothing(sites: Sites, victim: Path) -> None:
+def _nothing(mesh: Mesh) -> None:
     """Leave the mesh alone."""
 
 
-def _kill(sites: Sites, victim: Path) -> None:
-    """Kill a site with SIGKILL and start it again when the others are two rounds further."""
-    done = _last_round(victim)
-    sites[victim].kill()
-    sites[victim].wait()
-    _wait_for(next(file for file in sites if file != victim), done + 2)
-    sites[victim] = start_site(victim)
+def _kill(mesh: Mesh, *more: Path) -> None:
+    """Kill sites with SIGKILL and start them again when the others are two rounds further."""
+    struck = (mesh.victim, *more)
+    done = _last_round(mesh.victim)
+    for file in struck:
+        mesh.sites[file].kill()
+        mesh.sites[file].wait()
+    _wait_for(next(file for file in mesh.others if file not in more), done + 2)
+    for file in struck:
+        mesh.sites[file] = start_site(file)
 
 
-def _freeze(sites: Sites, victim: Path) -> None:
-    """Stop a site with SIGSTOP for longer than the deadline."""
-    sites[victim].send_signal(signal.SIGSTOP)
-    time.sleep(2 * DEADLINE)
-    sites[victim].send_signal(signal.SIGCONT)
-
-
-def _kill_two(sites: Sites, victim: Path) -> None:
+def _kill_two(mesh: Mesh) -> None:
     """Kill two of four sites at once, start both again."""
-    other = next(file for file in sites if file != victim)
-    done = _last_round(victim)
-    for file in (victim, other):
-        sites[file].kill()
-        sites[file].wait()
-    _wait_for(next(file for file in sites if file not in (victim, other)), done + 2)
-    for file in (victim, other):
-        sites[file] = start_site(file)
+    _kill(mesh, mesh.others[0])
 
 
-FAULTS: dict[str, Strike] = {
-    "none": _nothing,
-    "kill -9 of a site, restarted two rounds later": _kill,
-    "kill -9 of two of four, restarted two rounds later": _kill_two,
-    "SIGSTOP for twice the deadline": _freeze,
+def _freeze(mesh: Mesh) -> None:
+    """Stop a site with SIGSTOP for longer than the deadline."""
+    mesh.sites[mesh.victim].send_signal(signal.SIGSTOP)
+    time.sleep(2 * DEADLINE)
+    mesh.sites[mesh.victim].send_signal(signal.SIGCONT)
+
+
+def _cut(mesh: Mesh) -> None:
+    """Cut the mesh in two until both parts have played four rounds by themselves."""
+    files = list(mesh.sites)
+    mesh.lines.cut({0, 1}, {2, 3})
+    for file in (files[0], files[-1]):
+        _wait_for(file, _last_round(file) + 4)
+    mesh.lines.heal()
+
+
+def _double(mesh: Mesh) -> None:
+    """Start a second process under the victim's name; it must end by itself."""
+    if _intruder(mesh, "double", {}).wait(MOST_SECONDS) == 0:
+        raise RatemeshError("the second process under a name was let in; see double.log.")
+
+
+def _stranger(mesh: Mesh) -> None:
+    """Have a site with a certificate of another authority call for four rounds."""
+    name, forged = mesh.victim.stem, mesh.victim.with_name("forged")
+    init(forged, [name])
+    files = {"ca": forged / "ca.pem", "certificate": forged / f"{name}.pem", "key": forged / f"{name}.key"}
+    stranger = _intruder(mesh, "stranger", {"tls": {what: str(file) for what, file in files.items()}})
+    _wait_for(mesh.others[0], _last_round(mesh.others[0]) + 4)
+    stop([stranger])
+
+
+def _intruder(mesh: Mesh, name: str, changes: dict[str, Any]) -> "subprocess.Popen[str]":
+    """Start one more site under the victim's name that calls all others."""
+    table = tomllib.loads(mesh.victim.read_text(encoding="utf-8"))
+    calls = [tomllib.loads(file.read_text(encoding="utf-8"))["site"]["listen"][0] for file in mesh.others]
+    table["site"] |= {"out": name, "listen": ["127.0.0.1:0"], "connect": calls}
+    file = mesh.victim.with_name(f"{name}.toml")
+    file.write_text(tomli_w.dumps({**table, **changes}), encoding="utf-8")
+    return start_site(file)
+
+
+FAULTS: dict[str, Fault] = {
+    "none": Fault(_nothing),
+    "kill -9 of a site, restarted two rounds later": Fault(_kill),
+    "kill -9 of two of four, restarted two rounds later": Fault(_kill_two),
+    "SIGSTOP for twice the deadline": Fault(_freeze),
+    "network cut in two for four rounds": Fault(_cut),
+    "200 ms on all lines, a fifth of the packets lost and sent again": Fault(_nothing, delay=0.2, lost=0.2),
+    "a second process under the same name": Fault(_double),
+    "a stranger with a certificate of another authority": Fault(_stranger),
 }
 
 
 def measure(fault: str, out: Path, rounds: int) -> Cost:
-    """Run the mesh in the folder `out`, break it in its third round, and judge what it learned."""
-    plan = bench_plan(rounds)
-    folder = RunFolder.create(out, plan.config)
-    files = write_sites(plan, out, deadline=DEADLINE, start=120.0, staleness=2)
+    """Run the mesh in the folder `out`, break it after its third round, and judge what it learned."""
+    plan, how = bench_plan(rounds), FAULTS[fault]
+    folder, lines = RunFolder.create(out, plan.config), Lines(how.delay, how.lost)
+    files = write_sites(plan, out, line=lines.line, deadline=DEADLINE, start=120.0, staleness=2)
     began = time.monotonic()
-    sites = {file: start_site(file) for file in files}
+    mesh = Mesh({file: start_site(file) for file in files}, files[1], lines)
     try:
-        _wait_for(files[1], 3)
-        FAULTS[fault](sites, files[1])
-        for file, site in sites.items():
+        _wait_for(mesh.victim, 3)
+        how.strike(mesh)
+        for file, site in mesh.sites.items():
             if site.wait(MOST_SECONDS):
                 raise RatemeshError(f"site '{file.stem}' ended with an error; see {file.with_suffix('.log')}.")
     finally:
-        stop(list(sites.values()))
+        stop(list(mesh.sites.values()))
+        lines.close()
     seconds = time.monotonic() - began
     records = [RunFolder(file.with_suffix("")).records() for file in files]
     metrics = gather(plan, folder, [file.with_suffix("") for file in files])

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +33,30 @@ def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, An
 
 
 def write_sites(
-    plan: Plan, out: Path, *, insecure: bool = False, addresses: Sequence[str] = (), **own: Any
+    plan: Plan,
+    out: Path,
+    *,
+    insecure: bool = False,
+    addresses: Sequence[str] = (),
+    line: Callable[[int, int, str], str] = lambda caller, callee, address: address,  # noqa: ARG005
+    **own: Any,
 ) -> list[Path]:
     """Write certificates and one TOML file a site; return the files.
 
     Args:
         addresses: where each site listens, host:port; default free ports of the loopback interface.
+        line: given caller, callee and the callee's address, returns the address to call it at.
         own: further settings of every [site].
     """
     links = mesh_links(addresses or free_addresses(plan.topology.nodes), None if insecure else out / "certs")
     names = links[0].names
     (out / "run.toml").write_text(plan.config.to_toml(), encoding="utf-8")
     files = []
-    for name, link in zip(names, links, strict=True):
-        site = {"name": name, "out": name, "listen": list(link.listen), "connect": list(link.connect), **own}
+    for i, (name, link) in enumerate(zip(names, links, strict=True)):
+        calls = [line(i, j, address) for j, address in enumerate(link.connect)]
+        site = {"name": name, "out": name, "listen": list(link.listen), "connect": calls, **own}
         table: dict[str, Any] = {"run": "launch", "config": "run.toml", "insecure": insecure, "site": site}
-        table["peers"] = {other: i for i, other in enumerate(names)}
+        table["peers"] = {other: j for j, other in enumerate(names)}
         if link.tls:
             table["tls"] = {"ca": "certs/ca.pem", "certificate": f"certs/{name}.pem", "key": f"certs/{name}.key"}
         files.append(out / f"{name}.toml")
