@@ -64,6 +64,8 @@ CIFAR10 = {
     "β = 0.03": ["method.running.beta=0.03"],
     "learning rate 1e-3": ["local.lr=1e-3"],
     "batches of 64": ["local.batch_size=64"],
+    "γ = 1, ρ = 0.1": ["method.gamma=1", "method.rho=0.1"],
+    "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
 }
 CIFAR100 = {
     "default": [],

@@ -12,10 +12,20 @@ def test_every_panel_loads(name: str, scale: str) -> None:
     config = load_panel(name, scale, ["seed=3"])
     assert config.seed == 3
     assert config.data.name == name.partition("-")[0]
-    assert (config.graph.nodes, config.d) == (10, 128)
+    nodes = name.partition("-")[2].partition("x")[0]
+    assert (config.graph.nodes, config.d) == (10 if nodes == "iid" else int(nodes), 128)
+    assert config.method.name == ("alg1" if nodes == "iid" else "alg3")
 
 
-@pytest.mark.parametrize(("name", "lr", "gamma"), [("mnist-iid", 0.1, 1.0), ("cifar10-iid", 0.01, 2.0)])
+@pytest.mark.parametrize(
+    ("name", "lr", "gamma"),
+    [
+        ("mnist-iid", 0.1, 1.0),
+        ("mnist-5x4", 0.1, 1.0),
+        ("cifar10-iid", 0.01, 2.0),
+        ("cifar10-4x5", 0.01, 2.0),
+    ],
+)
 def test_the_papers_scale_is_the_papers(name: str, lr: float, gamma: float) -> None:
     config = load_panel(name, "paper")
     local, method = config.local, config.method.model_dump()
@@ -25,7 +35,7 @@ def test_the_papers_scale_is_the_papers(name: str, lr: float, gamma: float) -> N
     assert (method["rho"], method["gamma"], method["eps2"], method["objective_scale"]) == (0.1, gamma, 0.5, "paper")
     assert (method["running"]["beta"], method["gauge"]["enabled"], method["warm_start"]["epochs"]) == (1, False, 0)
     names = [spec.name for spec in config.encoders]
-    assert names == (["conv4"] if name == "mnist-iid" else ["resnet18", "resnet34", "vgg11", "vgg16"])
+    assert names == (["conv4"] if name.startswith("mnist") else ["resnet18", "resnet34", "vgg11", "vgg16"])
 
 
 @pytest.mark.parametrize(("words", "message"), [(("mnst-iid", "small"), "mnist-iid"), (("mnist-iid", "tiny"), "scale")])

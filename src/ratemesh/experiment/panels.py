@@ -7,7 +7,8 @@ from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, load_config
 from ratemesh.specs import nearest
 
-PANELS = ("mnist-iid", "cifar10-iid", "cifar100-iid")
+PANELS = ("mnist-iid", "mnist-4x5", "mnist-5x4", "cifar10-iid", "cifar10-4x5", "cifar10-5x4", "cifar100-iid")
+"""Data set, and who has what: the same distribution everywhere, or so many nodes with so many labels each."""
 SCALES = ("small", "paper")
 
 
