@@ -59,17 +59,13 @@ CIFAR10 = {
     "default": [],
     "no cross-entropy beside −ΔR": ["method.cross_entropy=0"],
     "cross-entropy first, 3 of 8 epochs": ["method.cross_entropy=0", "method.warm_start.epochs=3", "rounds=5"],
-    "no augmentation": ["local.augment={}"],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
     "β = 0.03": ["method.running.beta=0.03"],
     "learning rate 1e-3": ["local.lr=1e-3"],
-    "batches of 64": ["local.batch_size=64"],
-    "γ = 1, ρ = 0.1": ["method.gamma=1", "method.rho=0.1"],
     "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
 }
 CIFAR100 = {
     "default": [],
-    "no cross-entropy beside −ΔR": ["method.cross_entropy=0"],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
     "β = 0.03": ["method.running.beta=0.03"],
     "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
@@ -83,7 +79,7 @@ STUDIES = {
     "digits": Study("digits.toml", [], DIGITS),
     "mnist": Study("mnist-iid-small.toml", ["rounds=8", "data.train_limit=20000", "output.evaluate_every=0"], MNIST),
     "cifar10": Study("cifar10-iid-small.toml", [*FIVE_ALIKE, "data.train_limit=5000"], CIFAR10),
-    "cifar100": Study("cifar100-iid-small.toml", [*FIVE_ALIKE, "data.train_limit=12500"], CIFAR100),
+    "cifar100": Study("cifar100-iid-small.toml", [*FIVE_ALIKE, "data.train_limit=7500"], CIFAR100),
 }
 COLUMNS = {
     "acc_average": "averaged",

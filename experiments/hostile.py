@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace
 from ratemesh.experiment.config import load_config
-from ratemesh.experiment.experiment import run
+from ratemesh.experiment.experiment import resume, run
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.methods.protocol import Exchange, Node
 from ratemesh.metrics.geometry import relative_distance
@@ -94,7 +94,9 @@ def main() -> None:
         cells = []
         for lie, liars in (("swapped", 0), ("swapped", 1), ("swapped", 2), ("turned", 1), ("turned", 2)):
             folder = arguments.out / f"{'-'.join(map(str, fold)) or 'off'}-{liars}-{lie}"
-            if not (folder / "metrics.json").is_file():
+            if (folder / "config.toml").is_file():
+                resume(folder)
+            else:
                 run(load_config(HERE / "digits.toml", settings(lie, liars, fold)), folder)
             accuracy, apart = judge(folder, liars)
             cells.append(f"{100 * accuracy:.1f} %, {apart:.2f}")

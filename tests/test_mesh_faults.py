@@ -20,9 +20,18 @@ from ratemesh.experiment.site import Plan
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 DEADLINE = 3.0
-ROUNDS = 30
+ROUNDS = 80
+"""A killed site must find the others still at work when it comes back, and starting takes it ten seconds."""
 ONE_POINT = 0.01
 Sites = dict[Path, "subprocess.Popen[str]"]
+
+
+def allowed(*command: str) -> bool:
+    """Whether this user may do it here."""
+    return (
+        shutil.which(command[0]) is not None
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +107,7 @@ def test_a_killed_site_comes_back_and_nothing_it_recorded_is_lost(
     plan: Plan, mesh: Sites, undisturbed: float, tmp_path: Path
 ) -> None:
     draw = random.Random(int(os.environ.get("RATEMESH_FAULT_SEED", "6")))
-    victim, moment = draw.choice(list(mesh)), draw.randint(3, ROUNDS // 2)
+    victim, moment = draw.choice(list(mesh)), draw.randint(3, ROUNDS // 4)
     until_round(victim, moment)
     mesh[victim].send_signal(signal.SIGKILL)
     mesh[victim].wait()
@@ -129,6 +138,7 @@ def test_a_site_that_stops_breathing_is_done_without_and_catches_up(
     assert judged(plan, tmp_path, list(mesh)) == pytest.approx(undisturbed, abs=ONE_POINT)
 
 
+@pytest.mark.skipif(not allowed("unshare", "--mount", "true"), reason="mounting needs root")
 def test_a_full_disk_ends_a_site_with_words_and_it_goes_on_later(mesh: Sites) -> None:
     """The victim's run folder becomes a file system of its own that is full; then it is given room again."""
     victim, other, *_ = mesh
@@ -163,6 +173,7 @@ def test_a_full_disk_ends_a_site_with_words_and_it_goes_on_later(mesh: Sites) ->
         subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.skipif(not allowed("unshare", "--time", "true"), reason="a clock of its own needs root")
 def test_clocks_may_disagree(plan: Plan, tmp_path: Path, undisturbed: float) -> None:
     """One site's monotonic clock is a day ahead: no message carries a time, so nothing changes at all."""
     files = write_sites(plan, tmp_path)

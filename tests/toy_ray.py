@@ -101,10 +101,11 @@ def killed_driver(folder: Path) -> None:
         time.sleep(0.01)
     process.kill()
     process.wait()
-    ends = time.monotonic() + 60
-    while neighbours() and time.monotonic() < ends:
+    began = time.monotonic()
+    while neighbours() and time.monotonic() < began + 240:  # Ray's agents first try to tell the dead head of it
         time.sleep(0.1)
-    print("left:", neighbours())
+    print(f"all gone after {time.monotonic() - began:.0f} s")
+    print("left:", [(Path("/proc") / str(pid) / "cmdline").read_text().replace("\0", " ") for pid in neighbours()])
     subprocess.run([*command, "resume", str(folder / "run")], check=True)
 
 
