@@ -24,7 +24,9 @@ def _group() -> None:
 
 @bench_app.command("faults")
 def faults(
-    rounds: Annotated[int, typer.Option("--rounds", min=6, help="Rounds of every mesh.")] = 12,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=40, help="Rounds of every mesh; a site takes some 25 to start.")
+    ] = 80,
     out: Annotated[
         Path | None, typer.Option("--out", help="Keep the meshes in this folder, new or empty. Default: nowhere.")
     ] = None,
@@ -34,7 +36,7 @@ def faults(
     Every mesh is four `ratemesh node` processes over mutual TLS on the loopback interface, with the embedded digits.
     The fault strikes after the third round. Needs `ratemesh[zenoh]`.
 
-    Example: `ratemesh bench faults --rounds 12`
+    Example: `ratemesh bench faults --rounds 80`
     """
     from ratemesh.experiment import faults as bench
 
@@ -44,5 +46,6 @@ def faults(
         for number, fault in enumerate(bench.FAULTS):
             screen.say(f"{number + 1} of {len(bench.FAULTS)}: {fault}")
             costs.append(bench.measure(fault, folder / f"mesh-{number}", rounds))
+            screen.say(bench.table(costs)[-1])
     screen.say("\n".join(bench.table(costs)))
     screen.say(f"Results: {out}" if out else "Keep the sites' records and logs with --out DIR.")

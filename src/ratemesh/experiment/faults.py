@@ -125,7 +125,10 @@ def _cut(mesh: Mesh) -> None:
 def _double(mesh: Mesh) -> None:
     """Start a second process under the victim's name; it must end by itself."""
     if _intruder(mesh, "double", {}).wait(MOST_SECONDS) == 0:
-        raise RatemeshError("the second process under a name was let in; see double.log.")
+        raise RatemeshError(
+            f"the second process under a name was let in, or the mesh was over before it began; see "
+            f"'{mesh.victim.with_name('double.log')}'. Give more --rounds."
+        )
 
 
 def _stranger(mesh: Mesh) -> None:
