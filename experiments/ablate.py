@@ -64,6 +64,19 @@ CIFAR10 = {
     "learning rate 1e-3": ["local.lr=1e-3"],
     "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
 }
+ALONE = {
+    "VGG11, learning rate 5e-4": [],
+    "VGG11, 1e-3": ["local.lr=1e-3"],
+    "VGG11, 2.5e-4": ["local.lr=2.5e-4"],
+    "VGG11, batches of 64": ["local.batch_size=64"],
+    "VGG11, no cross-entropy beside −ΔR": ["method.cross_entropy=0"],
+    "VGG11, cross-entropy first, 4 of 8 epochs": ["method.cross_entropy=0", "method.warm_start.epochs=4", "rounds=4"],
+    "VGG11, cross-entropy alone": ['method={name="dsgd"}'],
+    "VGG16, 5e-4": ['encoders=[{name="vgg16", width=0.25}]'],
+    "VGG16, 1e-3": ['encoders=[{name="vgg16", width=0.25}]', "local.lr=1e-3"],
+    "ResNet18, 5e-4": ['encoders=[{name="resnet18", width=0.125}]'],
+    "ResNet18, 1e-3": ['encoders=[{name="resnet18", width=0.125}]', "local.lr=1e-3"],
+}
 CIFAR100 = {
     "default": [],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
@@ -75,10 +88,14 @@ CIFAR100 = {
 FIVE_ALIKE = ["graph.nodes=5", 'encoders=[{name="vgg11", width=0.25}]', "rounds=8", "method.coupling.start=4"]
 """To be short: five nodes of the network that learns fastest."""
 
+ONE_NODE = ['graph={name="empty", nodes=1}', 'encoders=[{name="vgg11", width=0.25}]', "rounds=8"]
+"""A node by itself, with the images that one of ten has."""
+
 STUDIES = {
     "digits": Study("digits.toml", [], DIGITS),
     "mnist": Study("mnist-iid-small.toml", ["rounds=8", "data.train_limit=20000", "output.evaluate_every=0"], MNIST),
     "cifar10": Study("cifar10-iid-small.toml", [*FIVE_ALIKE, "data.train_limit=5000"], CIFAR10),
+    "cifar10-alone": Study("cifar10-iid-small.toml", [*ONE_NODE, "data.train_limit=5000"], ALONE),
     "cifar100": Study("cifar100-iid-small.toml", [*FIVE_ALIKE, "data.train_limit=7500"], CIFAR100),
 }
 COLUMNS = {

@@ -1,8 +1,7 @@
 """Sites as users start them: `ratemesh node` and `ratemesh router`, real processes over mutual TLS."""
 
 import json
-import subprocess
-import sys
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
+from typer.testing import CliRunner
 
+from ratemesh.cli.main import app
 from ratemesh.engines import certs
 from ratemesh.engines.zenoh_engine import free_addresses
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.launch import gather, run_sites, stop, write_sites
+from ratemesh.experiment.launch import gather, run_sites, write_sites
+from ratemesh.experiment.processes import start, stop
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan
 from ratemesh.experiment.sites import load_router
@@ -48,9 +50,7 @@ def router_file(site: Path, address: str, **own: Any) -> Path:
 
 @contextmanager
 def routing(file: Path) -> Iterator[None]:
-    command = [sys.executable, "-m", "ratemesh.cli.main", "router", "--config", str(file)]
-    with file.with_suffix(".log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
+    process = start(["router", "--config", str(file)], file.with_suffix(".log"))
     try:
         yield
         assert process.poll() is None, file.with_suffix(".log").read_text()
@@ -100,3 +100,20 @@ def test_sites_bring_their_own_data_and_encoder(tmp_path: Path) -> None:
         assert summary["sample_passes"] == budget(config) * samples
         assert summary["outside_theorem"] == 0
         assert summary["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--engine", "zenho"], r"--engine must be one that starts processes; got 'zenho'\. Did you mean 'zenoh'"),
+        (["--engine", "inprocess"], "--engine must be one that starts processes; got 'inprocess'"),
+        (["--engine", "ray", "--insecure"], "--insecure must go with --engine zenoh"),
+    ],
+)
+def test_what_cannot_be_launched_is_told_before_anything_starts(words: list[str], message: str, tmp_path: Path) -> None:
+    file, out = tmp_path / "run.toml", tmp_path / "out"
+    file.write_text(make_config(TINY).to_toml())
+    told = CliRunner().invoke(app, ["launch", str(file), "--out", str(out), *words])
+    assert isinstance(told.exception, InputError)
+    assert re.search(message, str(told.exception))
+    assert not out.exists()

@@ -12,18 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from ratemesh.experiment.config import make_config
-from ratemesh.experiment.launch import gather, start_site, stop, write_sites
+from ratemesh.experiment.faults import DEADLINE, Sites, bench_plan, intruder
+from ratemesh.experiment.launch import gather, start_site, write_sites
+from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
-DEADLINE = 3.0
 ROUNDS = 80
 """A killed site must find the others still at work when it comes back, and starting takes it ten seconds."""
 ONE_POINT = 0.01
-Sites = dict[Path, "subprocess.Popen[str]"]
 
 
 def allowed(*command: str) -> bool:
@@ -36,21 +35,8 @@ def allowed(*command: str) -> bool:
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    """Four nodes on a complete graph, digits, long enough to be broken in the middle."""
-    return Plan(
-        make_config(
-            {
-                "rounds": ROUNDS,
-                "d": 32,
-                "data": "digits",
-                "graph": {"name": "complete", "nodes": 4},
-                "encoders": [{"name": "mlp", "hidden": [64]}],
-                "local": {"epochs": 8, "batch_size": 50},
-                "method": {"name": "alg1", "coupling": {"start": 3}},
-                "output": {"features": 0},
-            }
-        )
-    )
+    """The mesh that `ratemesh bench faults` breaks, long enough to be broken in the middle."""
+    return bench_plan(ROUNDS)
 
 
 @pytest.fixture
@@ -185,16 +171,15 @@ def test_clocks_may_disagree(plan: Plan, tmp_path: Path, undisturbed: float) -> 
     assert judged(plan, tmp_path, files) == undisturbed
 
 
-def test_the_same_name_twice(plan: Plan, tmp_path: Path) -> None:
+def test_the_same_name_twice(tmp_path: Path) -> None:
     """A second process under a name that is in use ends with words, and disturbs nobody."""
-    endless = Plan(plan.config.model_copy(update={"rounds": 5000}))  # the mesh must outlive the second one's start
+    endless = bench_plan(5000)  # the mesh must outlive the second one's start
     files = write_sites(endless, tmp_path, deadline=DEADLINE, start=120.0)
     mesh = {file: start_site(file) for file in files}
     try:
         victim, other, *_ = files
         until_round(other, 2)
-        double = start_site(_double(victim, files))
-        assert double.wait(300) == 2
+        assert intruder(files, victim, "double").wait(300) == 2
         assert "another process runs under this name" in (tmp_path / "double.log").read_text()
         until_round(other, rounds_of(other)[-1] + 5)
         assert [file.stem for file, site in mesh.items() if site.poll() is not None] == []
@@ -202,29 +187,3 @@ def test_the_same_name_twice(plan: Plan, tmp_path: Path) -> None:
         assert not any(record["outside_theorem"] for record in records)
     finally:
         stop(list(mesh.values()))
-
-
-def _double(victim: Path, files: Sequence[Path]) -> Path:
-    """Write the file of a second site under the victim's name, which calls all the others."""
-    double = victim.with_name("double.toml")
-    text = victim.read_text().replace(f'out = "{victim.stem}"', 'out = "double"')
-    calls = [address for file in files if file != victim for address in _listens(file)]
-    own = {"listen": ["127.0.0.1:0"], "connect": calls}
-    lines = _flat(text)
-    double.write_text(
-        "\n".join(
-            f"{word} = {json.dumps(own[word])}" if (word := line.split(" =")[0]) in own else line for line in lines
-        )
-    )
-    return double
-
-
-def _flat(text: str) -> list[str]:
-    """Return TOML with every array on one line."""
-    return text.replace("[\n    ", "[").replace(",\n]", "]").replace(",\n    ", ", ").splitlines()
-
-
-def _listens(file: Path) -> list[str]:
-    line = next(line for line in _flat(file.read_text()) if line.startswith("listen"))
-    found: list[str] = json.loads(line.partition("=")[2])
-    return found

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ratemesh.experiment.launch import start_site, stop, write_sites
+from ratemesh.experiment.faults import DEADLINE, Sites
+from ratemesh.experiment.launch import start_site, write_sites
+from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan
-from test_mesh_faults import DEADLINE, ONE_POINT, ROUNDS, Sites, finished, judged, plan, undisturbed, until_round
+from test_mesh_faults import ONE_POINT, ROUNDS, finished, judged, plan, undisturbed, until_round
 from toy_network import Hosts, hosts
 
 __all__ = ["plan", "undisturbed"]

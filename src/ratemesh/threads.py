@@ -1,9 +1,15 @@
-"""Pinned torch threads: another number of threads may add up in another order, and round differently."""
+"""Cores and pinned torch threads: another number of threads may add up in another order, and round differently."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 @contextmanager

@@ -7,14 +7,9 @@ from typing import Annotated
 import typer
 
 from ratemesh.cli import screen
+from ratemesh.cli.groups import group
 
-bench_app = typer.Typer(
-    name="bench",
-    help="Measure on this machine.\n\nExample: `ratemesh bench faults`",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
+bench_app = group("bench", "Measure on this machine.\n\nExample: `ratemesh bench faults`")
 
 
 @bench_app.callback()

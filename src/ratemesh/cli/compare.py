@@ -1,6 +1,5 @@
 """`ratemesh compare`: several settings on the same ground, one report."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,15 +7,11 @@ import typer
 
 from ratemesh.cli import screen
 from ratemesh.cli.data import DataDir, at_data_dir
+from ratemesh.threads import cores
 
 Jobs = Annotated[
     int, typer.Option("--jobs", min=0, help="Settings that are run side by side, one core each; 0 for one a core.")
 ]
-
-
-def cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def compare(

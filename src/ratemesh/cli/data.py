@@ -11,17 +11,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from ratemesh.cli import screen
+from ratemesh.cli.groups import group
 from ratemesh.data.known import KNOWN, VARIABLE
 from ratemesh.errors import RatemeshError
 
-app = typer.Typer(
-    name="data",
-    help="Get well-known data sets, and see what is there.\n\n"
+app = group(
+    "data",
+    "Get well-known data sets, and see what is there.\n\n"
     'Example: `ratemesh data get mnist`, then `data = "mnist"` in a TOML file.\n\n'
     "Your own files need none of this: `--set data.path=FILE.npz`, a .parquet file, or a folder of pictures.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
 )
 
 DataDir = Annotated[

@@ -16,6 +16,7 @@ from ratemesh.cli.clusters import clusters
 from ratemesh.cli.compare import compare
 from ratemesh.cli.data import DataDir, at_data_dir
 from ratemesh.cli.data import app as data_app
+from ratemesh.cli.groups import group
 from ratemesh.cli.mesh import certs_app, launch, node, router
 from ratemesh.cli.report import report
 from ratemesh.cli.reproduce import reproduce
@@ -25,14 +26,11 @@ from ratemesh.cli.watch import watch
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.experiment import Progress
 
-app = typer.Typer(
-    name="ratemesh",
-    help="Train encoders on machines that share neither data, weights nor architectures, "
+app = group(
+    "ratemesh",
+    "Train encoders on machines that share neither data, weights nor architectures, "
     "into one representation space.\n\nStart with `ratemesh demo`.",
-    no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
 )
 
 Live = Callable[[Path, int, Progress], Progress]

@@ -11,13 +11,10 @@ import typer
 
 from ratemesh.cli import screen
 from ratemesh.cli.data import DataDir, at_data_dir
+from ratemesh.cli.groups import group
 
-certs_app = typer.Typer(
-    name="certs",
-    help="Certificates for sites, from a private authority.\n\nExample: `ratemesh certs init certs --sites a b c`",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+certs_app = group(
+    "certs", "Certificates for sites, from a private authority.\n\nExample: `ratemesh certs init certs --sites a b c`"
 )
 
 LAUNCHED = ("zenoh", "ray")

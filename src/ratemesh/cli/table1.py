@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from ratemesh.cli import screen
-from ratemesh.cli.compare import Jobs, cores
+from ratemesh.cli.compare import Jobs
 from ratemesh.cli.data import DataDir, at_data_dir
 from ratemesh.experiment.panels import SCALES
 from ratemesh.experiment.table1 import DATASETS
+from ratemesh.threads import cores
 
 
 def table1(

@@ -1,6 +1,5 @@
 """Engine `inprocess`: all nodes on this machine, in one process or several, same results for any number."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ from ratemesh.engines.hosts import Event, Host, LocalHost, WorkerHost
 from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
 from ratemesh.engines.router import play_round
 from ratemesh.methods.protocol import Inbox, Payload
-from ratemesh.threads import pinned
+from ratemesh.threads import cores, pinned
 
 
 class InProcess(EngineSpec):
@@ -43,7 +42,7 @@ class InProcess(EngineSpec):
 
     def processes(self, nodes: int) -> int:
         """Return how many processes are used for this many nodes."""
-        return min(nodes, self.workers or len(os.sched_getaffinity(0)))
+        return min(nodes, self.workers or cores())
 
 
 class InProcessEngine:

@@ -9,6 +9,7 @@ from typing import Any
 import ray
 
 from ratemesh.errors import InputError, RatemeshError
+from ratemesh.threads import cores
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def joined(address: str, cpus: int) -> Iterator[None]:
                     prefix="ratemesh-ray-", dir=os.environ.get("RAY_TMPDIR", "/tmp"), ignore_cleanup_errors=True
                 )
                 settings |= {"include_dashboard": False, "_temp_dir": stack.enter_context(root)}
-                settings["num_cpus"] = max(len(os.sched_getaffinity(0)), cpus)
+                settings["num_cpus"] = max(cores(), cpus)
             stack.callback(ray.shutdown)
             _connect(address, settings)
         yield

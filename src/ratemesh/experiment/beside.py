@@ -1,8 +1,6 @@
 """Trials of several experiments side by side, each experiment in a process of its own on one core."""
 
-import os
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +10,8 @@ from typing import Any
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.experiment import Progress
-from ratemesh.experiment.launch import stop
+from ratemesh.experiment.processes import last_words, start, stop
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.trials import is_complete
 
 LOOK_SECONDS = 0.5
 
@@ -37,7 +34,7 @@ def resume_beside(folders: Sequence[Path], jobs: int, progress: Mapping[Path, Tr
     Raises:
         RatemeshError: names the first that failed and its last words, after all others have ended.
     """
-    waiting = deque(folder for folder in folders if not is_complete(folder))
+    waiting = deque(folders)
     watches = {folder: _Watch(folder, progress.get(folder)) for folder in waiting}
     running: dict[Path, subprocess.Popen[str]] = {}
     failed: list[Path] = []
@@ -45,7 +42,7 @@ def resume_beside(folders: Sequence[Path], jobs: int, progress: Mapping[Path, Tr
         while waiting or running:
             while waiting and len(running) < jobs:
                 folder = waiting.popleft()
-                running[folder] = _start(folder)
+                running[folder] = start(["resume", str(folder)], _log(folder))
             time.sleep(LOOK_SECONDS)
             for folder, process in list(running.items()):
                 ended = process.poll() is not None  # asked first, so that its last records are looked at
@@ -56,23 +53,14 @@ def resume_beside(folders: Sequence[Path], jobs: int, progress: Mapping[Path, Tr
     finally:
         stop(list(running.values()))
     if failed:
-        said = _log(failed[0]).read_text(encoding="utf-8").strip().splitlines()
         raise RatemeshError(
-            f"'{failed[0]}' ended with an error: {said[-1] if said else 'it said nothing'}\n"
+            f"'{failed[0]}' ended with an error: {last_words(_log(failed[0]))}\n"
             f"All it said is in '{_log(failed[0])}'. The same command goes on where it stopped."
         )
 
 
 def _log(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
-
-
-def _start(folder: Path) -> "subprocess.Popen[str]":
-    """Start `ratemesh resume` on the trials of one folder."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "ratemesh.cli.main", "resume", str(folder)]
-    with _log(folder).open("a") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, env=environment)
 
 
 class _Watch:

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import tomli_w
 from ratemesh.engines.certs import init
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.launch import gather, start_site, stop, write_sites
+from ratemesh.experiment.launch import gather, start_site, write_sites
 from ratemesh.experiment.lines import Lines
+from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan
 
@@ -59,7 +60,7 @@ class Cost:
         seconds: from the first start to the end of the last site.
         fused, average: accuracies of all sites together.
         outside: rounds, summed over sites, that lacked a fresh message and are outside the convergence theorem.
-        skipped: rounds that the victim did not play.
+        skipped: rounds, summed over sites, that were not played.
     """
 
     fault: str
@@ -124,7 +125,7 @@ def _cut(mesh: Mesh) -> None:
 
 def _double(mesh: Mesh) -> None:
     """Start a second process under the victim's name; it must end by itself."""
-    if _intruder(mesh, "double", {}).wait(MOST_SECONDS) == 0:
+    if intruder(mesh.sites, mesh.victim, "double").wait(MOST_SECONDS) == 0:
         raise RatemeshError(
             f"the second process under a name was let in, or the mesh was over before it began; see "
             f"'{mesh.victim.with_name('double.log')}'. Give more --rounds."
@@ -136,17 +137,18 @@ def _stranger(mesh: Mesh) -> None:
     name, forged = mesh.victim.stem, mesh.victim.with_name("forged")
     init(forged, [name])
     files = {"ca": forged / "ca.pem", "certificate": forged / f"{name}.pem", "key": forged / f"{name}.key"}
-    stranger = _intruder(mesh, "stranger", {"tls": {what: str(file) for what, file in files.items()}})
+    stranger = intruder(mesh.sites, mesh.victim, "stranger", tls={what: str(file) for what, file in files.items()})
     _wait_for(mesh.others[0], _last_round(mesh.others[0]) + 4)
     stop([stranger])
 
 
-def _intruder(mesh: Mesh, name: str, changes: dict[str, Any]) -> "subprocess.Popen[str]":
-    """Start one more site under the victim's name that calls all others."""
-    table = tomllib.loads(mesh.victim.read_text(encoding="utf-8"))
-    calls = [tomllib.loads(file.read_text(encoding="utf-8"))["site"]["listen"][0] for file in mesh.others]
+def intruder(sites: Iterable[Path], victim: Path, name: str, **changes: Any) -> "subprocess.Popen[str]":
+    """Start one more site under the victim's name, with its file changed; it calls all other sites."""
+    table = tomllib.loads(victim.read_text(encoding="utf-8"))
+    others = [tomllib.loads(file.read_text(encoding="utf-8")) for file in sites if file != victim]
+    calls = [address for other in others for address in other["site"]["listen"]]
     table["site"] |= {"out": name, "listen": ["127.0.0.1:0"], "connect": calls}
-    file = mesh.victim.with_name(f"{name}.toml")
+    file = victim.with_name(f"{name}.toml")
     file.write_text(tomli_w.dumps({**table, **changes}), encoding="utf-8")
     return start_site(file)
 

@@ -1,10 +1,8 @@
 """A whole mesh of sites on this machine: certificates, a file a site, and a real `ratemesh node` each."""
 
 import math
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,9 @@ from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.outcome import finish
+from ratemesh.experiment.processes import last_words, start, stop
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan, factory
-
-STOP_SECONDS = 10.0
 
 
 def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, Any]:
@@ -64,16 +61,9 @@ def write_sites(
     return files
 
 
-def start_site(file: Path, wrapper: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """Start `ratemesh node`; what it says goes to NAME.log beside its file.
-
-    Args:
-        wrapper: a command to start it with, such as `nice` or `ip netns exec NAME`.
-    """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    with file.with_suffix(".log").open("a") as log:
-        command = [*wrapper, sys.executable, "-m", "ratemesh.cli.main", "node", "--config", str(file)]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, env=environment)
+def start_site(file: Path, wrapper: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    """Start `ratemesh node`; what it says goes to NAME.log beside its file, `wrapper` as in `processes.start`."""
+    return start(["node", "--config", str(file)], file.with_suffix(".log"), wrapper)
 
 
 def run_sites(files: Sequence[Path]) -> None:
@@ -84,23 +74,10 @@ def run_sites(files: Sequence[Path]) -> None:
     finally:
         stop(list(sites.values()))
     if failed:
-        said = failed[0].with_suffix(".log").read_text(encoding="utf-8").strip().splitlines()
         raise RatemeshError(
-            f"site '{failed[0].stem}' ended with an error: {said[-1] if said else 'it said nothing'}\n"
+            f"site '{failed[0].stem}' ended with an error: {last_words(failed[0].with_suffix('.log'))}\n"
             f"Go on with it by: ratemesh node --config {failed[0]}"
         )
-
-
-def stop(sites: Sequence[subprocess.Popen[str]]) -> None:
-    """End what still runs."""
-    for site in sites:
-        site.terminate()
-    for site in sites:
-        try:
-            site.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            site.kill()
-            site.wait()
 
 
 def gather(plan: Plan, folder: RunFolder, sites: Sequence[Path]) -> dict[str, Any]:

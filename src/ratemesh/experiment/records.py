@@ -28,6 +28,7 @@ import torch
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import Config, load_config
 from ratemesh.experiment.files import plain, read_json, write_json, write_text
+from ratemesh.threads import cores
 
 SCHEMA = 1
 
@@ -162,6 +163,6 @@ def environment() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in packages},
         "system": f"{platform.system()} {platform.machine()}",
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "torch_threads": torch.get_num_threads(),
     }

@@ -9,7 +9,7 @@ from ratemesh.experiment.beside import Track, on_one_core, resume_beside
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site import Plan
-from ratemesh.experiment.trials import TrialsResult, more_trials, plan_trials, resume_trials, run_trials
+from ratemesh.experiment.trials import TrialsResult, is_complete, more_trials, plan_trials, resume_trials, run_trials
 
 SAME = ("data", "partition", "seed", "d")
 """Settings that must be equal for a comparison to mean anything."""
@@ -64,6 +64,7 @@ def run_comparison(
     check_comparable(entries)
     if jobs > 1:
         _run_beside(entries, out, trials, progress, jobs)
+        progress = None  # everything is there and was shown; what follows only adds it up
     results = []
     for entry in entries:
         folder = out / entry.name
@@ -78,16 +79,17 @@ def run_comparison(
 
 def _run_beside(entries: Sequence[Entry], out: Path, trials: int, progress: Track | None, jobs: int) -> None:
     """Train what is missing of all entries, side by side; what cannot work is found out before any is started."""
-    for entry in entries:
-        Plan(entry.config).check()
-    for entry in entries:
-        folder = out / entry.name
+    folders = {out / entry.name: entry for entry in entries}
+    for folder, entry in folders.items():
         if folder.exists():
             _go_on_with(folder, entry.config, trials)
-        else:
+    missing = {folder: entry for folder, entry in folders.items() if not (folder.exists() and is_complete(folder))}
+    for entry in missing.values():
+        Plan(entry.config).check()
+    for folder, entry in missing.items():
+        if not folder.exists():
             plan_trials(on_one_core(entry.config), folder, trials)
-    folders = {out / entry.name: entry.name for entry in entries}
-    resume_beside(list(folders), jobs, {f: _named(n, progress) for f, n in folders.items()} if progress else {})
+    resume_beside(list(missing), jobs, {f: _named(e.name, progress) for f, e in missing.items()} if progress else {})
 
 
 def _go_on_with(folder: Path, config: Config, trials: int) -> None:

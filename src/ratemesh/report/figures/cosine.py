@@ -61,12 +61,7 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
     matrices = _matrices([run for run in runs if _kept(run)])
     if not matrices:
         return Drawn(title, "", "", (), notes)
-    with style.house_style():
-        figure, axes = style.panels(len(matrices), 4 if len(matrices) == 4 else 3, (3.2, 3.3))
-        for axis, matrix in zip(axes, matrices, strict=True):
-            image = panel(axis, matrix)
-        figure.colorbar(image, ax=axes, shrink=0.7, pad=0.015, label="cosine similarity", ticks=[-1, -0.5, 0, 0.5, 1])
-        files = style.save(figure, out_stem, formats)
+    files = save_panels(matrices, 4 if len(matrices) == 4 else 3, out_stem, formats)
     caption = (
         "Training samples of all nodes, each as its own node sees it, sorted by class and inside a class by node. "
         "Blocks off the diagonal are classes that overlap; stripes inside a block are nodes that disagree; blocks on "
@@ -74,6 +69,18 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
         + style.sampled(runs)
     )
     return Drawn(title, caption, " ".join(in_words(matrix) for matrix in matrices), files, notes)
+
+
+def save_panels(
+    matrices: Sequence[Matrix], across: int, stem: Path, formats: Sequence[str] = style.FORMATS
+) -> tuple[Path, ...]:
+    """Draw matrices in rows of at most `across`, with one bar of colours for all."""
+    with style.house_style():
+        figure, axes = style.panels(len(matrices), across, (3.2, 3.3))
+        for axis, shown in zip(axes, matrices, strict=True):
+            image = panel(axis, shown)
+        figure.colorbar(image, ax=axes, shrink=0.7, pad=0.015, label="cosine similarity", ticks=[-1, -0.5, 0, 0.5, 1])
+        return style.save(figure, stem, formats)
 
 
 def _kept(run: Run) -> bool:

@@ -25,21 +25,30 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
     )
     if not kept:
         return Drawn(title, "", "", (), notes)
-    with style.house_style():
-        figure, axes = style.panels(len(kept), style.columns(len(kept)), style.curve_size(len(kept)))
-        for axis, (name, source) in zip(axes, kept, strict=True):
-            panel(axis, source)
-            axis.set_title(style.label(name))
-        handles, labels = axes[0].get_legend_handles_labels()
-        style.legend(figure, handles, labels)
-        style.name_rows(axes, "singular value")
-        files = style.save(figure, out_stem, formats)
+    files = save_panels(kept, style.columns(len(kept)), out_stem, formats)
     caption = (
         "Singular values of the training features of all nodes pooled, after training. Diverse and discriminative "
         "features have about d / K large values a class (dotted), and of all classes together about d. "
         "Every panel has its own scale." + style.sampled(runs)
     )
     return Drawn(title, caption, " ".join(_in_words(*entry) for entry in kept), files, notes)
+
+
+def save_panels(
+    kept: Sequence[tuple[str, Features | ClassStats]],
+    across: int,
+    stem: Path,
+    formats: Sequence[str] = style.FORMATS,
+) -> tuple[Path, ...]:
+    """Draw a panel for every name and what its singular values come from, in rows of at most `across`."""
+    with style.house_style():
+        figure, axes = style.panels(len(kept), across, style.curve_size(len(kept)))
+        for axis, (name, source) in zip(axes, kept, strict=True):
+            panel(axis, source)
+            axis.set_title(style.label(name))
+        style.legend(figure, *axes[0].get_legend_handles_labels())
+        style.name_rows(axes, "singular value")
+        return style.save(figure, stem, formats)
 
 
 def _source(run: Run) -> Features | ClassStats | None:

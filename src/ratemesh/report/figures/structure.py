@@ -24,28 +24,18 @@ def draw_structure(folder: Path, out: Path) -> None:
         style.save(figure, out.with_suffix(""), [out.suffix.removeprefix(".")])
 
 
-def draw_grids(runs: Mapping[str, Run], stem: Path) -> list[Path]:
+def draw_grids(runs: Mapping[str, Run], stem: Path) -> tuple[Path, ...]:
     """Draw several runs after training side by side: STEM-cosine as the paper's Fig. 2, STEM-spectra as its Fig. 3.
 
     Args:
         runs: by the title of their panel; those that kept no features are left out.
     """
-    kept = {title: run.features for title, run in runs.items() if run.features is not None}
+    kept = [(title, run.features) for title, run in runs.items() if run.features is not None]
     if not kept:
-        return []
-    drawn: list[Path] = []
-    across = 4 if len(kept) > 3 else len(kept)
-    with style.house_style():
-        figure, axes = style.panels(len(kept), across, (3.0, 3.1))
-        for axis, (title, features) in zip(axes, kept.items(), strict=True):
-            image = cosine.panel(axis, cosine.matrix(features, title))
-        figure.colorbar(image, ax=axes, shrink=0.7, pad=0.015, label="cosine similarity", ticks=[-1, -0.5, 0, 0.5, 1])
-        drawn += style.save(figure, stem.with_name(f"{stem.name}-cosine"))
-        figure, axes = style.panels(len(kept), across, (3.0, 2.5))
-        for axis, (title, features) in zip(axes, kept.items(), strict=True):
-            spectra.panel(axis, features)
-            axis.set_title(title)
-        style.legend(figure, *axes[0].get_legend_handles_labels())
-        style.name_rows(axes, "singular value")
-        drawn += style.save(figure, stem.with_name(f"{stem.name}-spectra"))
-    return drawn
+        return ()
+    across = 4 if len(kept) > 3 else 3
+    matrices = [cosine.matrix(features, title) for title, features in kept]
+    return (
+        *cosine.save_panels(matrices, across, stem.with_name(f"{stem.name}-cosine")),
+        *spectra.save_panels(kept, across, stem.with_name(f"{stem.name}-spectra")),
+    )
