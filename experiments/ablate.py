@@ -84,6 +84,7 @@ CIFAR100 = {
     "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
     "batches of 100": ["local.batch_size=100"],
     "batches of 100, balanced": ["local.batch_size=100", "local.balance=true"],
+    "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
 }
 FIVE_ALIKE = ["graph.nodes=5", 'encoders=[{name="vgg11", width=0.25}]', "rounds=8", "method.coupling.start=4"]
 """To be short: five nodes of the network that learns fastest."""
@@ -101,6 +102,7 @@ STUDIES = {
 COLUMNS = {
     "acc_average": "averaged",
     "acc_energy": "fused",
+    "acc_gaussian": "own Gaussians",
     "acc_node": "one node",
     "disagreement": "disagreement",
     "overlap": "overlap",

@@ -19,7 +19,7 @@ from ratemesh.metrics.probes import accuracy, fit_linear, knn_predict
 
 K, D = 3, 8
 EDGES = [(0, 1), (1, 2)]
-ACCURACIES = {"acc_average", "acc_energy", "acc_node", "acc_knn", "acc_linear"}
+ACCURACIES = {"acc_average", "acc_energy", "acc_node", "acc_gaussian", "acc_knn", "acc_linear"}
 KEYS = ACCURACIES | {
     *("disagreement", "overlap", "rank_min", "rank_max", "expand", "compress", "reduction", "reduction_test"),
     *("wccr", "wccr_floor", "wccr_n", "wccr_per_node", "wccr_per_node_floor", "wccr_per_node_n"),

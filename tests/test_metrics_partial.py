@@ -6,7 +6,7 @@ import torch
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace
 from ratemesh.errors import InputError
-from ratemesh.metrics.partial import partial_accuracies
+from ratemesh.metrics.partial import own_accuracy, partial_accuracies
 
 AXES = torch.eye(4)
 PLUS_MINUS = torch.cat([AXES, -AXES])
@@ -50,6 +50,14 @@ def test_a_node_that_holds_every_class_has_no_say_on_foreign_ones() -> None:
 def test_nothing_to_say_where_all_hold_all() -> None:
     full = held(0, 1, 2, 3)
     assert partial_accuracies([full, full], torch.stack([AXES, AXES]), torch.arange(4), 0.95, 1) == {}
+
+
+def test_own_gaussians_judge_only_where_all_hold_the_same_classes() -> None:
+    Z, y = torch.stack([AXES, AXES]), torch.arange(4)
+    assert own_accuracy([held(0, 1), held(2, 3)], Z, y) == {}
+    unlike = [ClassStats.of(AXES, y, 4), ClassStats.of(AXES.flip(1), y, 4)]
+    assert own_accuracy(unlike, torch.stack([AXES, AXES.flip(1)]), y) == {"acc_gaussian": 1}
+    assert own_accuracy(unlike, torch.stack([AXES.flip(1), AXES]), y) == {"acc_gaussian": 0}
 
 
 def test_weights_average_residuals() -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ratemesh._version import __version__
 from ratemesh.core.consensus import consensus_loss, mcr2_loss
 from ratemesh.core.gauge import align
+from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.rates import coding_rate, rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClassStats",
     "NearestSubspace",
+    "OwnGaussians",
     "__version__",
     "align",
     "coding_rate",

@@ -17,7 +17,7 @@ from ratemesh.graph.clusters import critical_path
 from ratemesh.methods.protocol import Payload
 from ratemesh.metrics.evaluate import Learned, evaluate, subspace_accuracies
 from ratemesh.metrics.geometry import relative_distance
-from ratemesh.metrics.partial import partial_accuracies
+from ratemesh.metrics.partial import own_accuracy, partial_accuracies
 from ratemesh.threads import pinned
 
 
@@ -76,6 +76,7 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     with pinned(1):  # this process's own number of threads depends on the workers
         pooled, y = ClassStats.sum(stats), plan.data.y_test
         found = subspace_accuracies(pooled, Z_test, y, judge.energy, judge.rank)
+        found |= own_accuracy(stats, Z_test, y)
         found |= partial_accuracies(stats, Z_test, y, judge.energy, judge.rank)
     return {**found, "sample_passes": passes}
 

@@ -16,7 +16,7 @@ from ratemesh.errors import InputError
 from ratemesh.metrics.alignment import cka_paired, cka_unpaired, mean_principal_angle
 from ratemesh.metrics.classes import ClassCosine, class_mean_cosine, iidr, wccr
 from ratemesh.metrics.geometry import disagreement, effective_rank, overlap
-from ratemesh.metrics.partial import partial_accuracies
+from ratemesh.metrics.partial import own_accuracy, partial_accuracies
 from ratemesh.metrics.pooling import Measured
 from ratemesh.metrics.probes import accuracy, fit_linear, knn_predict
 
@@ -66,6 +66,7 @@ def evaluate(learned: Learned, *, eps2: float, energy: float, rank: int | None) 
         undefined.append("overlap: stats must hold at least two classes to compare; got 1.")
     return {
         **subspace_accuracies(pooled, learned.Z_test, learned.y_test, energy, rank),
+        **own_accuracy(learned.stats, learned.Z_test, learned.y_test),
         **partial_accuracies(learned.stats, learned.Z_test, learned.y_test, energy, rank),
         **_probes(learned, undefined),
         **_structure(learned, pooled, eps2),

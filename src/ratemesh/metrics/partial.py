@@ -1,4 +1,4 @@
-"""Accuracies where nodes hold only some of the classes: what each knows, what it cannot know, and both fused."""
+"""Accuracies by who holds what: every node's own statistics where all hold the same classes, else label-aware."""
 
 import math
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace
 
@@ -14,6 +15,17 @@ from ratemesh.core.subspace import NearestSubspace
 def holders(stats: Sequence[ClassStats]) -> Tensor:
     """Return which node holds which class, (N, K) booleans."""
     return torch.stack([s.held for s in stats])
+
+
+def own_accuracy(stats: Sequence[ClassStats], Z_test: Tensor, y_test: Tensor) -> dict[str, float]:
+    """Return `acc_gaussian` on held-out features (N, m, d): log-likelihoods of every node's own Gaussians added.
+
+    Empty if nodes hold different classes.
+    """
+    held = holders(stats)
+    if not bool((held == held[0]).all()):
+        return {}
+    return {"acc_gaussian": OwnGaussians().fit(stats).score(Z_test, y_test)}
 
 
 def partial_accuracies(

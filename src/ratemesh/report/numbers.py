@@ -102,6 +102,9 @@ METRICS: dict[str, Metric] = {
     "acc_average": Metric("Accuracy, averaged", "features averaged over nodes, as in the paper", in_percent, "high"),
     "acc_energy": Metric("Accuracy, fused", "residuals added over nodes", in_percent, "high"),
     "acc_node": Metric("Accuracy, one node", "one node alone, mean over nodes", in_percent, "high"),
+    "acc_gaussian": Metric(
+        "Accuracy, own Gaussians", "log-likelihoods of every node's own Gaussians added over nodes", in_percent, "high"
+    ),
     "acc_label_aware": Metric(
         "Accuracy, label-aware", "residuals of a class averaged over the nodes that hold it", in_percent, "high"
     ),
