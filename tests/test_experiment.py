@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -169,6 +170,23 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="belongs to another configuration"):
         resume(folder)
     assert (folder / "rounds.jsonl").read_bytes() == before
+
+
+def test_other_data_under_the_same_name_are_refused(tmp_path: Path) -> None:
+    """Half a run on one set and half on another would be a result of neither."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(48, 8)).astype("float32"), np.arange(48) % 3
+    file = tmp_path / "own.npz"
+    np.savez(file, x_train=x, y_train=y, x_test=x, y_test=y)
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny(data={"name": "npz", "path": str(file)}), folder, progress=stop_at(2))
+    own = file.read_bytes()
+    np.savez(file, x_train=x + (np.arange(48) == 47)[:, None], y_train=y, x_test=x, y_test=y)  # one sample
+    with pytest.raises(InputError, match=r'was trained on other data .*\[data\] name = "npz" have changed'):
+        resume(folder)
+    file.write_bytes(own)
+    assert resume(folder).metrics["sample_passes"] == (6 + 2) * 48
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

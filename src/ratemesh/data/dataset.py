@@ -1,5 +1,6 @@
 """What a data set is: tensors with labels, and the settings that say which."""
 
+import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,6 +30,14 @@ class Dataset:
     ranks: Tensor | None = None
     bases: Tensor | None = None
     class_names: tuple[str, ...] | None = None
+
+    def digest(self) -> str:
+        """Return a fingerprint of all samples and labels; it reads them once."""
+        found = hashlib.blake2b(digest_size=16)
+        for part in (self.X_train, self.y_train, self.X_test, self.y_test):
+            found.update(f"{tuple(part.shape)} {part.dtype}".encode())
+            found.update(part.contiguous().numpy())
+        return found.hexdigest()
 
 
 class DatasetSpec(NamedSpec):

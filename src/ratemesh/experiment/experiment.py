@@ -74,7 +74,8 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResul
     """Play what is left of the rounds, then evaluate."""
     config = plan.config
     with folder.locked():
-        done = folder.last_good_round(config)
+        data = plan.data.digest()
+        done = folder.last_good_round(config, data)
         with config.engine.open(factory(config), plan.topology.nodes) as engine:
             folder.keep_rounds(done)
             if done:
@@ -84,7 +85,7 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResul
             for t in range(done + 1, config.rounds + 1):
                 record = _play(engine, plan, folder, t)
                 if t % config.output.checkpoint_every == 0 or t == config.rounds:
-                    _checkpoint(engine, folder, t, config)
+                    _checkpoint(engine, folder, t, config, data)
                 if progress is not None:
                     progress(record)
             return RunResult(folder.path, finish(engine, plan, folder))
@@ -124,8 +125,8 @@ def _mean(values: Sequence[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def _checkpoint(engine: Engine, folder: RunFolder, t: int, config: Config) -> None:
+def _checkpoint(engine: Engine, folder: RunFolder, t: int, config: Config, data: str) -> None:
     """Save every node's state, then say that round t is the one to resume from."""
     folder.states(t).mkdir(parents=True, exist_ok=True)
     engine.ask("save", str(folder.states(t)))
-    folder.commit(t, config.digest())
+    folder.commit(t, config, data)

@@ -120,9 +120,9 @@ class RunFolder:
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
             write_text(path, "".join(line for line in lines if _round_of(line) <= last))
 
-    def commit(self, t: int, digest: str) -> None:
-        """Make `checkpoints/round-t` the one to resume from, and drop older ones."""
-        write_json(self.checkpoint, {"schema": SCHEMA, "round": t, "config": digest})
+    def commit(self, t: int, config: Config, data: str = "") -> None:
+        """Make `checkpoints/round-t` the one to resume from, and drop older ones; `data` is the data's fingerprint."""
+        write_json(self.checkpoint, {"schema": SCHEMA, "round": t, "config": config.digest(), "data": data})
         for other in self.checkpoints.iterdir():
             if other != self.states(t):
                 shutil.rmtree(other, ignore_errors=True)
@@ -131,8 +131,13 @@ class RunFolder:
         """Return the folder of the node states after round t."""
         return self.checkpoints / f"round-{t:06d}"
 
-    def last_good_round(self, config: Config) -> int:
-        """Return the round to resume after; 0 starts anew."""
+    def last_good_round(self, config: Config, data: str = "") -> int:
+        """Return the round to resume after, 0 to start anew; refuse another configuration or other data.
+
+        Args:
+            config: of the run.
+            data: the data's fingerprint; empty for a site, whose data may grow while it is away.
+        """
         if not self.checkpoint.exists():
             return 0
         saved = read_json(self.checkpoint)
@@ -142,6 +147,11 @@ class RunFolder:
             raise InputError(
                 f"'{self.checkpoint}' belongs to another configuration than '{self.config}'. "
                 "Restore the configuration, or start a new run with it."
+            )
+        if data and saved.get("data", data) != data:
+            raise InputError(
+                f"'{self.checkpoint}' was trained on other data than the configuration finds now: files of "
+                f'[data] name = "{config.data.name}" have changed. Put them back, or start a new run.'
             )
         return int(saved["round"])
 

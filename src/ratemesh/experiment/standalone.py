@@ -139,7 +139,7 @@ def _save(site: ExperimentSite, folder: RunFolder, t: int, record: Mapping[str, 
     site.do("save", str(folder.states(t)))
     folder.append(folder.rounds, record)
     folder.append(folder.timing, {"round": t, "seconds": round(seconds, 4)})
-    folder.commit(t, site.plan.config.digest())
+    folder.commit(t, site.plan.config)
 
 
 def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
