@@ -46,6 +46,15 @@ def test_trials_are_the_single_runs_of_their_seeds(tmp_path: Path) -> None:
     assert summary["metrics"]["acc_energy"]["mean"] == result.metrics["acc_energy"].mean
 
 
+def test_trials_of_one_node_leave_out_what_one_node_cannot_have(tmp_path: Path) -> None:
+    """Disagreement is NaN in a run that has just ended, and nothing in one that is read: both are no number."""
+    alone = make_config(tiny(rounds=1, graph={"name": "empty", "nodes": 1}))
+    fresh = run_trials(alone, tmp_path / "trials", 2)
+    assert "disagreement" not in fresh.metrics
+    assert fresh.metrics["reduction"].half_width > 0
+    assert resume_trials(tmp_path / "trials").metrics == fresh.metrics
+
+
 def test_interrupted_trials_go_on(tmp_path: Path) -> None:
     config = make_config({**TINY, "rounds": 3})
     whole = run_trials(config, tmp_path / "whole", 2)

@@ -1,5 +1,6 @@
 """The same experiment over several seeds: mean and 95 % interval, as the paper reports its table."""
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -121,9 +122,9 @@ def resume_trials(folder: Path, progress: Callable[[str, int], Progress] | None 
 
 
 def numbers(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys that are a number in every result."""
+    """Return the keys that are a number in every result; what a run cannot have, as one node disagreement, is not."""
     return [key for key in results[0] if all(_is_number(result.get(key)) for result in results) and key != "schema"]
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
