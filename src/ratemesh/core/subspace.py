@@ -10,6 +10,9 @@ from ratemesh.errors import InputError
 
 Fusion = Literal["average", "energy"]
 
+CHUNK = 2**21
+"""Coordinates of samples along all classes' axes that are held at a time: no more than caches like."""
+
 
 class NearestSubspace:
     """Classify by the smallest residual to a class's affine subspace μ_k + span(Φ_k).
@@ -57,7 +60,8 @@ class NearestSubspace:
         keep = torch.arange(stats.d, device=stats.V.device) < self._ranks(stats, variance)[:, None]
         # A direction without variance is an arbitrary one: rounding must not add it to a class.
         keep &= variance > variance[:, :1] * stats.d * torch.finfo(variance.dtype).eps
-        self._stats, self._directions = stats, axes * keep[:, None, :]
+        most = int(keep.sum(-1).max())  # of all classes: the rest of the axes would cost and say nothing
+        self._stats, self._directions = stats, (axes * keep[:, None, :])[:, :, :most]
         return self
 
     def _ranks(self, stats: ClassStats, variance: Tensor) -> Tensor:
@@ -66,6 +70,18 @@ class NearestSubspace:
             return torch.clamp(most, max=self.rank)
         part = variance.cumsum(-1) / variance.sum(-1, keepdim=True).clamp(min=1e-30)
         return torch.minimum((part < self.energy - 1e-7).sum(-1) + 1, most)
+
+    def _fitted(self, Z: Tensor) -> tuple[ClassStats, Tensor]:
+        """Return statistics and directions; refuse features that they do not fit."""
+        if self._stats is None or self._directions is None:
+            raise InputError("NearestSubspace must be fitted before use. Call fit or fit_stats first.")
+        if Z.ndim not in (2, 3) or Z.shape[-1] != self._stats.d:
+            raise InputError(
+                f"Z must have shape (m, {self._stats.d}) or (N, m, {self._stats.d}); got {tuple(Z.shape)}."
+            )
+        if not bool(torch.isfinite(Z).all()):
+            raise InputError("Z must be finite; it holds NaN or infinity. Look for a diverged encoder.")
+        return self._stats, self._directions
 
     def residuals(self, Z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return squared residuals (m, K) of features (m, d), or (N, m, d) fused over N encoders.
@@ -76,13 +92,7 @@ class NearestSubspace:
             weights: (N, 1, K) or (N, m, K), how much an encoder's word counts for a class, for energy fusion: residuals
                 are then averaged with these weights. Label-aware fusion is 1 where a node holds the class, else 0.
         """
-        if self._stats is None or self._directions is None:
-            raise InputError("NearestSubspace must be fitted before use. Call fit or fit_stats first.")
-        stats, directions = self._stats, self._directions
-        if Z.ndim not in (2, 3) or Z.shape[-1] != stats.d:
-            raise InputError(f"Z must have shape (m, {stats.d}) or (N, m, {stats.d}); got {tuple(Z.shape)}.")
-        if not bool(torch.isfinite(Z).all()):
-            raise InputError("Z must be finite; it holds NaN or infinity. Look for a diverged encoder.")
+        stats, _ = self._fitted(Z)
         if weights is not None and (Z.ndim != 3 or self.fusion != "energy"):
             raise InputError(
                 f"weights must come with features (N, m, d) and fusion='energy'; got Z of shape {tuple(Z.shape)} and "
@@ -90,17 +100,31 @@ class NearestSubspace:
             )
         if Z.ndim == 3 and self.fusion == "average":
             Z = Z.mean(0)
-        # ‖z−μ‖² − ‖Φᵀ(z−μ)‖², with (z−μ) never formed per class: O(m K d r) in one product each.
-        inside = torch.einsum("...md,kdr->...mkr", Z, directions)
+        distance2 = self.distances(Z)
+        if distance2.ndim == 2:
+            return distance2
+        if weights is not None:
+            return _weighted_mean(distance2, weights).masked_fill(~stats.held, torch.inf)
+        return distance2.sum(0)
+
+    def distances(self, Z: Tensor) -> Tensor:
+        """Return every encoder's own squared residuals, (N, m, K) of features (N, m, d) or (m, K) of (m, d).
+
+        A class without samples has infinite residual.
+        """
+        stats, directions = self._fitted(Z)
+        # ‖z−μ‖² − ‖Φᵀ(z−μ)‖², with (z−μ) never formed per class: one product with all classes' axes, O(m K d r).
+        axes = directions.transpose(0, 1).flatten(1)  # (d, K·r)
         centre = torch.einsum("kd,kdr->kr", stats.mu, directions)
-        distance2 = (Z.square().sum(-1, keepdim=True) - 2 * Z @ stats.mu.mT + stats.mu.square().sum(-1)) - (
-            inside - centre
-        ).square().sum(-1)
-        if distance2.ndim == 3:
-            out = distance2.sum(0) if weights is None else _weighted_mean(distance2, weights)
-        else:
-            out = distance2
-        return out.masked_fill(~stats.held, torch.inf)
+        rows = Z.flatten(0, -2)
+        inside = torch.cat(
+            [
+                ((part @ axes).unflatten(-1, centre.shape) - centre).square().sum(-1)
+                for part in rows.split(max(1, CHUNK // max(axes.shape[1], 1)))
+            ]
+        )
+        apart = rows.square().sum(-1, keepdim=True) - 2 * rows @ stats.mu.mT + stats.mu.square().sum(-1)
+        return (apart - inside).masked_fill(~stats.held, torch.inf).unflatten(0, Z.shape[:-1])
 
     def predict(self, Z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return labels (m,) of features (m, d) or (N, m, d)."""

@@ -97,10 +97,11 @@ def subspace_accuracies(
     """
     average = NearestSubspace("average", energy=energy, rank=rank).fit_stats(pooled)
     fused = NearestSubspace("energy", energy=energy, rank=rank).fit_stats(pooled)
+    each = fused.distances(Z_test)
     return {
         "acc_average": average.score(Z_test, y_test),
-        "acc_energy": fused.score(Z_test, y_test),
-        "acc_node": fmean(fused.score(Z, y_test) for Z in Z_test),
+        "acc_energy": accuracy(each.sum(0).argmin(-1), y_test),
+        "acc_node": fmean(accuracy(nearest, y_test) for nearest in each.argmin(-1)),
     }
 
 
