@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import augment, branches, encoders, engines, factor, loss, rounds, workers
+from benchmarks import augment, branches, encoders, engines, factor, loss, rounds, subspace, workers
 from benchmarks.machine import Neighbours, describe
 from benchmarks.tables import Table
 
@@ -17,6 +17,7 @@ SECTIONS: dict[str, Callable[..., list[Table]]] = {
     "loss": loss.run,
     "branches": branches.run,
     "factor": factor.run,
+    "subspace": subspace.run,
     "encoders": encoders.run,
     "augment": augment.run,
     "rounds": rounds.run,

@@ -124,7 +124,7 @@ class NearestSubspace:
             ]
         )
         apart = rows.square().sum(-1, keepdim=True) - 2 * rows @ stats.mu.mT + stats.mu.square().sum(-1)
-        return (apart - inside).masked_fill(~stats.held, torch.inf).unflatten(0, Z.shape[:-1])
+        return (apart - inside).masked_fill(~stats.held, torch.inf).reshape(*Z.shape[:-1], stats.num_classes)
 
     def predict(self, Z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return labels (m,) of features (m, d) or (N, m, d)."""

@@ -36,7 +36,7 @@ class Dataset:
         found = hashlib.blake2b(digest_size=16)
         for part in (self.X_train, self.y_train, self.X_test, self.y_test):
             found.update(f"{tuple(part.shape)} {part.dtype}".encode())
-            found.update(part.contiguous().numpy())
+            found.update(part.contiguous().numpy().data)
         return found.hexdigest()
 
 
