@@ -79,12 +79,12 @@ ALONE = {
 }
 CIFAR100 = {
     "default": [],
+    "γ and ρ as for ten classes": ["method.coupling.classes=0"],
+    "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
-    "β = 0.03": ["method.running.beta=0.03"],
     "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
     "batches of 100": ["local.batch_size=100"],
     "batches of 100, balanced": ["local.batch_size=100", "local.balance=true"],
-    "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
 }
 FIVE_ALIKE = ["graph.nodes=5", 'encoders=[{name="vgg11", width=0.25}]', "rounds=8", "method.coupling.start=4"]
 """To be short: five nodes of the network that learns fastest."""

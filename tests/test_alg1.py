@@ -99,7 +99,12 @@ def test_duals_of_all_nodes_add_to_zero() -> None:
     ],
 )
 def test_coupling_schedules(spec: dict[str, object], expected: list[float]) -> None:
-    assert [CouplingSpec(**spec).at(t) for t in range(1, 6)] == pytest.approx(expected)
+    factors = [CouplingSpec(**spec).at(t, 10) for t in range(1, 6)]
+    assert factors == pytest.approx(expected)
+    shared = [CouplingSpec(**spec).at(t, 40) for t in range(1, 6)]  # four times the classes that γ is meant for
+    assert shared == pytest.approx([factor / 4 for factor in expected])
+    assert [CouplingSpec(**spec, classes=0).at(t, 40) for t in range(1, 6)] == factors  # as printed
+    assert [CouplingSpec(**spec).at(t, 2) for t in range(1, 6)] == factors
 
 
 def test_uncoupled_rounds_leave_the_duals_alone() -> None:

@@ -128,7 +128,7 @@ class Alg1Program:
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 1."""
         spec, node = self.spec, self.node
-        strength = spec.coupling.at(t)
+        strength = spec.coupling.at(t, node.num_classes)
         if not self.sample_passes and spec.warm_start.epochs:  # in round 1, or when a node joins later
             self._warm_up()  # ours
         exchange, told = self._exchange(node.neighbours)

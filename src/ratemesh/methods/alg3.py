@@ -131,7 +131,7 @@ class Alg3Program(Alg1Program):
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 3."""
         spec, plan = self.spec, self.plan
-        strength = spec.coupling.at(t)
+        strength = spec.coupling.at(t, self.node.num_classes)
         if not self.sample_passes and spec.warm_start.epochs:  # in round 1, or when a node joins later
             self._warm_up()  # ours
         exchange, told = self._exchange(plan.peers)

@@ -26,19 +26,24 @@ class CouplingSpec(Spec):
     "constant": 1 from the first round (paper). "late": 0 before round `start`, then 1. "ramp": 0 before
     `start`, then rising in equal steps to 1 over `ramp` rounds. A penalty at full strength from the first
     round can hold features collapsed before the expansion term gets going; hence "late".
+
+    The penalty is a sum over classes, ΔR is not: with many classes the same γ outweighs it, and features collapse
+    once neighbours pull. Beyond `classes` classes the factor is therefore divided by K / `classes`.
     """
 
     schedule: Literal["constant", "late", "ramp"] = Field("late", description="constant (paper), late or ramp")
     start: int = Field(5, ge=1, description="first coupled round of late and ramp")
     ramp: int = Field(8, ge=1, description="rounds until full strength (ramp only)")
+    classes: int = Field(10, ge=0, description="classes that γ and ρ are meant for; more share them; 0 is any (paper)")
 
-    def at(self, t: int) -> float:
-        """Return the factor of round t, counted from 1."""
+    def at(self, t: int, num_classes: int) -> float:
+        """Return the factor of round t, counted from 1, for K classes."""
+        most = min(1.0, self.classes / num_classes) if self.classes else 1.0
         if self.schedule == "constant":
-            return 1.0
+            return most
         if t < self.start:
             return 0.0
-        return 1.0 if self.schedule == "late" else min(1.0, (t - self.start + 1) / self.ramp)
+        return most if self.schedule == "late" else most * min(1.0, (t - self.start + 1) / self.ramp)
 
     def label(self) -> str:
         """Name the schedule unless it is the paper's."""

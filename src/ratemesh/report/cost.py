@@ -36,7 +36,7 @@ class State:
     """What a checkpoint tells of a node.
 
     Attributes:
-        parameters: numbers that training changes; what D-SGD would send.
+        parameters: numbers of the encoder that training changes; what D-SGD would send.
         architecture: equal for nodes whose parameters could be averaged.
         counts: samples per class; empty if the method keeps none.
     """
@@ -55,7 +55,7 @@ class Cost:
         full: |N_i|·K·d² numbers, summed over the nodes (Remark 2).
         held: |N_i|·|K_i|·d² numbers, K_i the classes that node i holds (Remark 4).
         packed: as `full`, but one triangle of the symmetric matrices.
-        dsgd: every node's parameters to all its neighbours.
+        dsgd: every node's encoder to all its neighbours.
         dsgd_alike: the same to neighbours of its own architecture only, as D-SGD does in the paper.
         seconds: wall-clock time, mean over the rounds.
     """
@@ -150,6 +150,8 @@ def _state(file: Path) -> State:
             for name in names
             if name.startswith(prefix) and not name.endswith(BUFFERS)
         }
+        # Heads are a method's own affair; where there are any, the encoder has a name of its own beside them.
+        shapes = {name: shape for name, shape in shapes.items() if "encoder." in name} or shapes
         counts = tuple(tensors.get_tensor("m").tolist()) if "m" in names else ()
     return State(_total(shapes.values()), tuple(sorted(shapes.items())), counts)
 
