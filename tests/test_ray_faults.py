@@ -37,7 +37,9 @@ def test_killed_actors_come_back_and_change_nothing(reference: Path, tmp_path: P
 
 def test_a_killed_machine_is_replaced_by_the_others(tmp_path: Path) -> None:
     said = play("killed_machine", tmp_path)
-    assert re.search(LOST, said), said  # who was there, and how often Ray tries the dead machine again, is Ray's choice
+    there = int(re.findall(r"there: (\d+)", said)[0])
+    lost = {node for nodes, _ in re.findall(LOST, said) for node in nodes.split(", ")}
+    assert len(lost) == there > 0, said  # all at once or one by one; Ray may try the dead machine again before it knows
     assert_same(run({**LONG, "rounds": 60, "engine": {"workers": 1}}, tmp_path / "here").folder, tmp_path / "run")
 
 

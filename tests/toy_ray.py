@@ -81,12 +81,20 @@ def killed_machine(folder: Path) -> None:
 
     def progress(record: dict[str, Any]) -> None:
         if record["round"] == 3:
+            print("there:", actors_on(second.node_id))
             kill.start()
 
     engine = {"name": "ray", "address": cluster.address, "num_cpus": 0.5}
     run({**LONG, "rounds": 60, "engine": engine}, folder / "run", progress=progress)
     kill.join()
     cluster.shutdown()
+
+
+def actors_on(machine: str) -> int:
+    """How many actors Ray has on a machine."""
+    from ray._private.state import actors  # the public way to ask needs Ray's dashboard
+
+    return sum(actor["State"] == "ALIVE" and actor["Address"]["NodeID"] == machine for actor in actors().values())
 
 
 def killed_driver(folder: Path) -> None:

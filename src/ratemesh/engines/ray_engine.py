@@ -162,7 +162,6 @@ class RayEngine:
     def _bring_back(self, when: str) -> None:
         """Replace what is lost; let all nodes load the last checkpoint and play what was played since."""
         lost = self._actors.replace_lost()
-        self._actors.build(lost, self._patience)
         start = f"'{self._folder}'" if self._folder else "the beginning"
         what = f"nodes {lost} were lost in {when}; they were started again" if lost else f"messages were lost in {when}"
         warnings.warn(
@@ -170,6 +169,7 @@ class RayEngine:
             RatemeshWarning,
             stacklevel=2,
         )
+        self._actors.build(lost, self._patience)  # only now: who is lost again here must not hide who was lost before
         if self._folder:
             self._ask("load", self._folder)
         for t in self._since:
