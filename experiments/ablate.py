@@ -60,7 +60,7 @@ CIFAR10 = {
     "no cross-entropy beside −ΔR": ["method.cross_entropy=0"],
     "cross-entropy first, 3 of 8 epochs": ["method.cross_entropy=0", "method.warm_start.epochs=3", "rounds=5"],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
-    "learning rate 1e-3": ["local.lr=1e-3"],
+    "coupling not balanced": ["method.coupling.balance=0"],
     "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
 }
 ALONE = {
@@ -72,7 +72,7 @@ ALONE = {
 }
 CIFAR100 = {
     "default": [],
-    "γ and ρ as for ten classes": ["method.coupling.classes=0"],
+    "coupling not balanced": ["method.coupling.balance=0"],
     "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
     "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
@@ -136,7 +136,9 @@ def main() -> None:
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name in options.rows or study.variants:
         results = [measure(study, name, seed, options.out / options.study) for seed in options.seeds]
-        lines.append(f"| {name} | " + " | ".join(cell(key, [r.get(key, math.nan) for r in results]) for key in COLUMNS) + " |")
+        lines.append(
+            f"| {name} | " + " | ".join(cell(key, [r.get(key, math.nan) for r in results]) for key in COLUMNS) + " |"
+        )
         Console().print(lines[-1], markup=False, soft_wrap=True)
     if options.write:
         write_table(f"ablation {options.study}", lines)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ratemesh.core.consensus import fold_neighbours
+from ratemesh.core.consensus import edge_weights, fold_neighbours
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders.networks import Mlp
 from ratemesh.graph.topology import of_edges
@@ -15,6 +15,7 @@ from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.messages import NO_FRAME
 from ratemesh.methods.protocol import Node
 from ratemesh.methods.switches import CouplingSpec, with_prior
+from ratemesh.metrics.geometry import relative_distance
 from test_method_contract import LINE, nodes, play
 
 RHO, GAMMA, EPS2, K, D = 0.3, 0.7, 0.5, 3, 6
@@ -68,7 +69,7 @@ def test_as_printed_it_is_the_papers_algorithm() -> None:
         gamma=GAMMA,
         eps2=EPS2,
         objective_scale="paper",
-        coupling={"schedule": "constant"},
+        coupling={"schedule": "constant", "balance": 0},
         running={"beta": 1.0},
         gauge={"enabled": False},
         warm_start={"epochs": 0},
@@ -81,8 +82,10 @@ def test_as_printed_it_is_the_papers_algorithm() -> None:
         torch.testing.assert_close(program.stats.V, torch.stack(V), rtol=1e-8, atol=1e-10)
 
 
-def test_duals_of_all_nodes_add_to_zero() -> None:
-    programs = [Alg1(name="alg1", coupling={"schedule": "constant"}).program(node) for node in nodes(LINE)]
+@pytest.mark.parametrize("balance", [0, 0.5])
+def test_duals_of_all_nodes_add_to_zero(balance: float) -> None:
+    spec = Alg1(name="alg1", coupling={"schedule": "constant", "balance": balance})
+    programs = [spec.program(node) for node in nodes(LINE)]
     for t in range(1, 5):
         play(programs, t)
     total = sum(program.Y for program in programs)
@@ -99,12 +102,19 @@ def test_duals_of_all_nodes_add_to_zero() -> None:
     ],
 )
 def test_coupling_schedules(spec: dict[str, object], expected: list[float]) -> None:
-    factors = [CouplingSpec(**spec).at(t, 10) for t in range(1, 6)]
-    assert factors == pytest.approx(expected)
-    shared = [CouplingSpec(**spec).at(t, 40) for t in range(1, 6)]  # four times the classes that γ is meant for
-    assert shared == pytest.approx([factor / 4 for factor in expected])
-    assert [CouplingSpec(**spec, classes=0).at(t, 40) for t in range(1, 6)] == factors  # as printed
-    assert [CouplingSpec(**spec).at(t, 2) for t in range(1, 6)] == factors
+    assert [CouplingSpec(**spec).at(t) for t in range(1, 6)] == pytest.approx(expected)
+
+
+def test_edges_pull_as_far_as_their_ends_have_gained() -> None:
+    spec = Alg1(name="alg1", gamma=3.0, coupling={"schedule": "constant", "balance": 0.1}, warm_start={"epochs": 0})
+    programs = [spec.program(node) for node in nodes(LINE)]
+    before = [program.stats for program in programs]
+    logs, _ = play(programs, 1)
+    for i, (node, log) in enumerate(zip(nodes(LINE), logs, strict=True)):
+        near = [before[j] for j in node.neighbours]
+        expected = edge_weights(before[i], near, gamma=3.0, eps2=spec.eps2, balance=0.1)
+        assert log["coupling"] == pytest.approx(float(expected.mean()), rel=1e-5)
+        assert 0 < log["coupling"] < 1
 
 
 def test_uncoupled_rounds_leave_the_duals_alone() -> None:
@@ -137,9 +147,10 @@ def test_gauge_brings_nodes_together_that_training_alone_leaves_apart() -> None:
         spec = Alg1(name="alg1", gauge={"enabled": enabled}, coupling={"start": 1000})
         programs = [spec.program(node) for node in nodes(LINE)]
         for t in range(1, 9):
-            logs, _ = play(programs, t)
-        apart[enabled] = sum(log["disagreement"] for log in logs)
-    assert apart[True] < 0.5 * apart[False]
+            play(programs, t)
+        # As they are now: a log compares with what neighbours were before they turned.
+        apart[enabled] = sum(relative_distance(programs[i].stats, programs[j].stats) for i, j in LINE.edges)
+    assert apart[True] < 0.6 * apart[False]
 
 
 def test_warm_start_passes_samples_and_changes_the_start() -> None:

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from ratemesh.core.checks import check_eps2, check_features
 from ratemesh.core.lagrangian import ConsensusTerms, Coupling, evaluate
+from ratemesh.core.rates import rate_reduction
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
@@ -22,14 +23,37 @@ class Folded(NamedTuple):
     n: Tensor
 
 
-def _shared(stats: ClassStats, neighbours: Sequence[ClassStats]) -> tuple[Tensor, Tensor]:
-    """Return n (K,), the neighbours that hold a class this node holds, and the sum of their V."""
-    held = torch.stack([s.held for s in neighbours]) & stats.held
-    V = torch.stack([s.V for s in neighbours])
-    return held.sum(0).to(stats.V.dtype), torch.einsum("jk,jkab->kab", held.to(V.dtype), V)
+def _shared(stats: ClassStats, neighbours: Sequence[ClassStats], weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return n (K,), the neighbours that hold a class this node holds, and the sum of their V, each as it counts."""
+    held, V = _held(stats, neighbours), torch.stack([s.V for s in neighbours])
+    counts = held if weights is None else held * weights[:, None]
+    return counts.sum(0), torch.einsum("jk,jkab->kab", counts, V)
 
 
-def dual_step(Y: Tensor, stats: ClassStats, neighbours: Sequence[ClassStats], rho: float) -> Tensor:
+def _held(stats: ClassStats, neighbours: Sequence[ClassStats]) -> Tensor:
+    """Return (J, K): 1 where neighbour j and this node hold class k, else 0."""
+    return (torch.stack([s.held for s in neighbours]) & stats.held).to(stats.V.dtype)
+
+
+def edge_weights(
+    stats: ClassStats, neighbours: Sequence[ClassStats], *, gamma: float, eps2: float, balance: float
+) -> Tensor:
+    """Return w_ij (J,) in [0, 1] that keep w_ij γ‖V_i − T_ij‖² at most `balance` times the smaller ΔR of i and j.
+
+    ΔR does not grow with the number of classes, and is small in encoders that have hardly begun; the penalty is a sum
+    over classes, and large while nodes are far apart. Where it outweighs ΔR, nodes agree on collapsed features. Both
+    ends of an edge compute the same number from what both were told, so that Y_ij = −Y_ji stays true.
+    """
+    apart = torch.stack([s.V for s in neighbours]) - stats.V
+    penalty = gamma / 4 * (_held(stats, neighbours) * apart.square().sum((2, 3))).sum(1)
+    gained = torch.stack([rate_reduction(s, eps2).reduction for s in (stats, *neighbours)])
+    most = balance * gained[1:].minimum(gained[0]).clamp(min=0)
+    return (most / penalty.clamp(min=torch.finfo(penalty.dtype).tiny)).clamp(max=1)
+
+
+def dual_step(
+    Y: Tensor, stats: ClassStats, neighbours: Sequence[ClassStats], rho: float, weights: Tensor | None = None
+) -> Tensor:
     """Return Y + ρ Σ_j (V_i − V_j), eq. (R1_2a) summed over the neighbours.
 
     Only the sum Y = Σ_j Y_ij enters the local objective; Y_ij = −Y_ji stays true, so the Y of all
@@ -37,22 +61,23 @@ def dual_step(Y: Tensor, stats: ClassStats, neighbours: Sequence[ClassStats], rh
 
     Args:
         Y: (K, d, d) summed duals of this node.
+        weights: (J,) how much each edge counts, see `edge_weights`; all 1 if left out.
     """
     if not neighbours:
         return Y
-    n, V_sum = _shared(stats, neighbours)
+    n, V_sum = _shared(stats, neighbours, weights)
     return Y + rho * (n[:, None, None] * stats.V - V_sum)
 
 
-def fold_neighbours(stats: ClassStats, neighbours: Sequence[ClassStats]) -> Folded:
-    """Fold the neighbours into T̄ = mean_j ½(V_i + V_j), eq. (R1_T), and n.
+def fold_neighbours(stats: ClassStats, neighbours: Sequence[ClassStats], weights: Tensor | None = None) -> Folded:
+    """Fold the neighbours into T̄ = mean_j ½(V_i + V_j), eq. (R1_T), and n; with weights (J,), their mean and sum.
 
     Σ_j ‖V − T_ij‖² = n‖V − T̄‖² + constant, so an inner step costs O(Kd²) whatever the degree.
     """
     if not neighbours:
         return Folded(torch.zeros_like(stats.V), torch.zeros_like(stats.m))
-    n, V_sum = _shared(stats, neighbours)
-    return Folded((stats.V + V_sum / n.clamp(min=1)[:, None, None]) / 2, n)
+    n, V_sum = _shared(stats, neighbours, weights)
+    return Folded((stats.V + V_sum / torch.where(n > 0, n, torch.ones_like(n))[:, None, None]) / 2, n)
 
 
 class _WithGradient(torch.autograd.Function):

@@ -9,7 +9,7 @@ _AS_PRINTED: dict[str, Any] = {
         "objective_scale": "paper",
         "rho": 0.1,
         "gamma": 1.0,
-        "coupling": {"schedule": "constant", "classes": 0},
+        "coupling": {"schedule": "constant", "balance": 0},
         "running": {"beta": 1.0},
         "gauge": {"enabled": False},
         "warm_start": {"epochs": 0},

@@ -128,7 +128,7 @@ class Alg1Program:
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 1."""
         spec, node = self.spec, self.node
-        strength = spec.coupling.at(t, node.num_classes)
+        strength = spec.coupling.at(t)
         if not self.sample_passes and spec.warm_start.epochs:  # in round 1, or when a node joins later
             self._warm_up()  # ours
         exchange, told = self._exchange(node.neighbours)
@@ -136,13 +136,14 @@ class Alg1Program:
         peers = spec.robust.heard([self.stream.unpack(payload, j) for j, payload in inbox.items()])
         V_nbr = [peer.stats for peer in peers]
         # As told on both ends of an edge, so that Y_ij = −Y_ji and T_ij = T_ji whatever the codec loses.
-        self.Y = dual_step(self.Y, told, V_nbr, strength * spec.rho)  # l. 7–8, (R1_2a)
-        coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr), strength * spec.gamma)  # (R1_T)
+        gamma, w = strength * spec.gamma, spec.coupling.weights(told, V_nbr, strength * spec.gamma, spec.eps2)  # w ours
+        self.Y = dual_step(self.Y, told, V_nbr, strength * spec.rho, w)  # l. 7–8, (R1_2a)
+        coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr, w), gamma)  # (R1_T)
         start = with_prior(self.stats, fold_neighbours(self.stats, V_nbr), spec.running.prior)  # ours
         self._train(t, coupling, start)  # l. 9–12, (R1_2c)
         self.stats = self._shard_stats(t)  # l. 14–15
         self.stats = self.gauge.turn(self.encoder, self.stats, peers)  # ours
-        return self._log(V_nbr, coupling, strength)
+        return self._log(V_nbr, coupling, strength * w)
 
     def check(self, tag: str, sender: int, payload: Payload) -> None:
         """Refuse a message that must not enter the mathematics; changes nothing."""
@@ -185,8 +186,8 @@ class Alg1Program:
 
         self.trainer.train(node.X, node.y, objective, t)
 
-    def _log(self, V_nbr: Sequence[ClassStats], coupling: Coupling, strength: float) -> RoundLog:
-        """Say what this node knows: the terms of (lagran1_2) on its whole shard, and how far its neighbours are."""
+    def _log(self, V_nbr: Sequence[ClassStats], coupling: Coupling, pull: Tensor) -> RoundLog:
+        """Say what this node knows: the terms of (lagran1_2) on its whole shard; how far neighbours are, and pull."""
         terms = self._terms(coupling)
         distances = [relative_distance(self.stats, other) for other in V_nbr if share_class(self.stats, other)]
         return {
@@ -198,7 +199,7 @@ class Alg1Program:
             "total": float(terms.total),
             "disagreement": sum(distances) / len(distances) if distances else float("nan"),
             "overlap": overlap(self.stats),
-            "coupling": strength,
+            "coupling": float(pull.mean()) if len(pull) else 0.0,
         }
 
     def _terms(self, coupling: Coupling) -> ConsensusTerms:

@@ -131,7 +131,7 @@ class Alg3Program(Alg1Program):
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 3."""
         spec, plan = self.spec, self.plan
-        strength = spec.coupling.at(t, self.node.num_classes)
+        strength = spec.coupling.at(t)
         if not self.sample_passes and spec.warm_start.epochs:  # in round 1, or when a node joins later
             self._warm_up()  # ours
         exchange, told = self._exchange(plan.peers)
@@ -139,8 +139,9 @@ class Alg3Program(Alg1Program):
         peers = {j: self.stream.unpack(payload, j) for j, payload in inbox.items()}
         V_nbr = self._virtual({j: peer.stats for j, peer in peers.items()}, told)
         # As told on both ends of an edge, so that Y_ij = −Y_ji and T_ij = T_ji whatever the codec loses.
-        self.Y = dual_step(self.Y, told, V_nbr, strength * spec.rho)  # (R2_1a)
-        coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr), strength * spec.gamma)
+        gamma, w = strength * spec.gamma, spec.coupling.weights(told, V_nbr, strength * spec.gamma, spec.eps2)  # w ours
+        self.Y = dual_step(self.Y, told, V_nbr, strength * spec.rho, w)  # (R2_1a)
+        coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr, w), gamma)
         start = with_prior(self.stats, fold_neighbours(self.stats, V_nbr), spec.running.prior)
         known = {j: peer.stats for j, peer in peers.items()}
         for s in plan.mine:  # clusters in parallel, turns inside a cluster
@@ -155,7 +156,7 @@ class Alg3Program(Alg1Program):
         self.stats = self._shard_stats(t)  # recomputed after the averaging
         self._turn_gauge(peers, known, coupling)  # ours
         self.known = known
-        return self._log([peer.stats for peer in peers.values()], coupling, strength)
+        return self._log([peer.stats for peer in peers.values()], coupling, strength * w)
 
     def _warm_up(self) -> None:
         """Train with cross-entropy before anything is sent; the replicas start from the result."""

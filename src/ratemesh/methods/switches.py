@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ratemesh.core.consensus import Folded
+from ratemesh.core.consensus import Folded, edge_weights
 from ratemesh.core.gauge import align
 from ratemesh.core.robust import Robust, majority
 from ratemesh.core.stats import ClassStats
@@ -27,23 +27,28 @@ class CouplingSpec(Spec):
     `start`, then rising in equal steps to 1 over `ramp` rounds. A penalty at full strength from the first
     round can hold features collapsed before the expansion term gets going; hence "late".
 
-    The penalty is a sum over classes, ΔR is not: with many classes the same γ outweighs it, and features collapse
-    once neighbours pull. Beyond `classes` classes the factor is therefore divided by K / `classes`.
+    `balance` bounds the pull of an edge by what its ends have gained (see `core.consensus.edge_weights`): with many
+    classes, or encoders that expand slowly, the same γ would outweigh ΔR.
     """
 
     schedule: Literal["constant", "late", "ramp"] = Field("late", description="constant (paper), late or ramp")
     start: int = Field(5, ge=1, description="first coupled round of late and ramp")
     ramp: int = Field(8, ge=1, description="rounds until full strength (ramp only)")
-    classes: int = Field(10, ge=0, description="classes that γ and ρ are meant for; more share them; 0 is any (paper)")
+    balance: float = Field(0.01, ge=0, description="most of ΔR that an edge's penalty may be; 0: no bound (paper)")
 
-    def at(self, t: int, num_classes: int) -> float:
-        """Return the factor of round t, counted from 1, for K classes."""
-        most = min(1.0, self.classes / num_classes) if self.classes else 1.0
+    def at(self, t: int) -> float:
+        """Return the factor of round t, counted from 1."""
         if self.schedule == "constant":
-            return most
+            return 1.0
         if t < self.start:
             return 0.0
-        return most if self.schedule == "late" else most * min(1.0, (t - self.start + 1) / self.ramp)
+        return 1.0 if self.schedule == "late" else min(1.0, (t - self.start + 1) / self.ramp)
+
+    def weights(self, told: ClassStats, V_nbr: Sequence[ClassStats], gamma: float, eps2: float) -> Tensor:
+        """Return how much each edge counts in this round, (J,) in [0, 1]."""
+        if not (self.balance and gamma and V_nbr):
+            return told.m.new_ones(len(V_nbr))
+        return edge_weights(told, V_nbr, gamma=gamma, eps2=eps2, balance=self.balance)
 
     def label(self) -> str:
         """Name the schedule unless it is the paper's."""
@@ -108,7 +113,8 @@ class Gauge:
     """A node's gauge: the frame spreads from the root, one hop a round, then all keep in step.
 
     A node without a frame aligns to the neighbours nearest to the root and counts one hop more; so
-    does a node that joins late. With a frame it aligns to all neighbours that have one.
+    does a node that joins late. With a frame it aligns to all neighbours that have one, and to itself: all turn at the
+    same time, and on a graph of two colours (a star, a tree, an even ring) they would swap frames for ever.
     """
 
     def __init__(self, spec: GaugeSpec, *, root: bool) -> None:
@@ -125,7 +131,7 @@ class Gauge:
         if new:
             framed = [peer for peer in framed if peer.hops == nearest]
             self.hops = nearest + 1
-        target = ClassStats.sum(peer.stats for peer in framed)
+        target = ClassStats.sum([*(peer.stats for peer in framed), *([] if new else [stats])])
         Q = align(stats, target, means=self.spec.means, iterations=self.spec.iterations, from_identity_only=not new)
         encoder.turn(Q)
         return stats.rotated(Q)
