@@ -173,9 +173,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
 
 
 def test_other_data_under_the_same_name_are_refused(tmp_path: Path) -> None:
-    """Half a run on one set and half on another would be a result of neither."""
-    draw = np.random.default_rng(0)
-    x, y = draw.normal(size=(48, 8)).astype("float32"), np.arange(48) % 3
+    x, y = np.random.default_rng(0).normal(size=(48, 8)).astype("float32"), np.arange(48) % 3
     file = tmp_path / "own.npz"
     np.savez(file, x_train=x, y_train=y, x_test=x, y_test=y)
     folder = tmp_path / "run"

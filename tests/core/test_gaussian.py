@@ -91,6 +91,17 @@ def test_collapsed_features_are_judged_by_their_means():
     assert judge.score((Z + 0.1)[None], y) == 1
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-8, 1e-5, 1e-4, 1e-3])
+def test_nearly_collapsed_features_in_float32(noise):
+    """What is left of V − μμᵀ is rounding, of both signs."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(K).repeat(4)
+    centres = torch.nn.functional.normalize(torch.randn(K, D, generator=draw), dim=1)
+    Z = torch.nn.functional.normalize(centres[y] + noise * torch.randn(len(y), D, generator=draw), dim=1)
+    judge = OwnGaussians().fit([ClassStats.of(Z, y, K)])
+    assert judge.score(Z[None], y) == 1
+
+
 @pytest.mark.parametrize(
     ("act", "words"),
     [

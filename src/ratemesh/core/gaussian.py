@@ -50,12 +50,14 @@ class OwnGaussians:
 
     def _discriminants(self, stats: ClassStats) -> Tensor:
         """Return Σ⁻¹μ_k as columns, (d, K)."""
-        inside = torch.einsum("k,kij->ij", stats.proportions, stats.covariance())
-        # Features that do not vary at all still have a sphere to be measured by: nearest mean.
-        radius = (inside.trace() / stats.d).clamp(min=torch.finfo(inside.dtype).tiny ** 0.5)
-        sphere = radius * torch.eye(stats.d, dtype=inside.dtype, device=inside.device)
-        shrunk = (1 - self.shrink) * inside + self.shrink * sphere
-        return torch.cholesky_solve(stats.mu.mT, torch.linalg.cholesky(shrunk))
+        inside = torch.einsum("k,kij->ij", stats.proportions, stats.covariance()).double()
+        variance, axes = torch.linalg.eigh((inside + inside.mT) / 2)
+        variance = variance.clamp(min=0)  # of nearly collapsed classes rounding leaves V − μμᵀ with negative ones
+        # Features that do not vary beyond rounding still have a sphere to be measured by: nearest mean.
+        radius = variance.mean().clamp(min=torch.finfo(stats.V.dtype).eps)
+        shrunk = (1 - self.shrink) * variance + self.shrink * radius
+        directions: Tensor = axes @ ((axes.mT @ stats.mu.mT.double()) / shrunk[:, None])
+        return directions.to(stats.V.dtype)
 
     def log_likelihoods(self, Z: Tensor) -> Tensor:
         """Return (m, K), up to a constant a sample, of features (N, m, d); −∞ for a class without samples."""
