@@ -141,16 +141,18 @@ def test_the_frame_spreads_one_hop_a_round_and_turns_only_the_frame() -> None:
         torch.testing.assert_close(turned.V, program.stats.V, atol=1e-5, rtol=0)
 
 
-def test_gauge_brings_nodes_together_that_training_alone_leaves_apart() -> None:
+@pytest.mark.parametrize("edges", [[(0, 1)], [(0, 1), (1, 2), (0, 2)]])
+def test_gauge_brings_nodes_together_that_training_alone_leaves_apart(edges: list[tuple[int, int]]) -> None:
+    graph = of_edges(max(max(edge) for edge in edges) + 1, edges)
     apart = {}
     for enabled in (True, False):
         spec = Alg1(name="alg1", gauge={"enabled": enabled}, coupling={"start": 1000})
-        programs = [spec.program(node) for node in nodes(LINE)]
+        programs = [spec.program(node) for node in nodes(graph)]
         for t in range(1, 9):
             play(programs, t)
         # As they are now: a log compares with what neighbours were before they turned.
-        apart[enabled] = sum(relative_distance(programs[i].stats, programs[j].stats) for i, j in LINE.edges)
-    assert apart[True] < 0.6 * apart[False]
+        apart[enabled] = sum(relative_distance(programs[i].stats, programs[j].stats) for i, j in graph.edges)
+    assert apart[True] < 0.5 * apart[False]
 
 
 def test_warm_start_passes_samples_and_changes_the_start() -> None:

@@ -29,7 +29,7 @@ TINY: dict[str, Any] = {
     "graph": {"name": "ring", "nodes": 4},
     "encoders": [{"name": "mlp", "hidden": [12]}, {"name": "mlp", "hidden": [8, 8]}],
     "local": {"epochs": 1, "batch_size": 8},
-    "method": {"coupling": {"start": 3}},
+    "method": {"coupling": {"start": 3, "balance": 0}},
     "engine": {"workers": 1},
 }
 
@@ -51,7 +51,7 @@ def test_a_run_leaves_what_it_promises(reference: Path) -> None:
     rounds = [json.loads(line) for line in (reference / "rounds.jsonl").read_text().splitlines()]
     assert [record["round"] for record in rounds] == [1, 2, 3, 4, 5, 6]
     assert all(len(record["nodes"]) == 4 for record in rounds)
-    assert [0 < record["coupling"] <= 1 for record in rounds] == [False, False, True, True, True, True]
+    assert [record["coupling"] for record in rounds] == [0, 0, 1, 1, 1, 1]
     metrics = json.loads((reference / "metrics.json").read_text())
     accuracies = [metrics[key] for key in ("acc_average", "acc_energy", "acc_node")]
     assert all(0 <= value <= 1 for value in accuracies)
