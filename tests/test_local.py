@@ -49,8 +49,9 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-def test_training_with_everything_on_repeats_and_resumes_exactly() -> None:
-    straight, again, resumed = (trainer(augment=AUGMENT) for _ in range(3))
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_training_with_everything_on_repeats_and_resumes_exactly(optimizer: str) -> None:
+    straight, again, resumed = (trainer(augment=AUGMENT, optimizer=optimizer) for _ in range(3))
     train(straight, 1)
     resumed.load_state(state(straight))
     train(straight, 2, 3)
@@ -102,7 +103,7 @@ def test_the_optimiser_gets_the_rate_of_the_round() -> None:
     some = trainer(lr=0.1)
     for t in (1, 3):
         train(some, t)
-        assert [group["lr"] for group in some.optimizer.param_groups] == [some.local.lr_at(t)]
+        assert [group["lr"] for group in some.optimizers["optimizer"].param_groups] == [some.local.lr_at(t)]
     assert some.local.lr_at(3) == pytest.approx(0.1 * (0.05 + 0.95 / 2))
 
 

@@ -21,11 +21,20 @@ class ChannelsLast(nn.Module):
     On one CPU thread a training step of a narrow network was 1.04 to 1.37 times as fast; two threads and wide
     networks are not settled (benchmarks/RESULTS.md). Weights keep the usual layout, so that optimiser state,
     checkpoints and messages need not care.
+
+    Args:
+        centred: move pixels from [0, 1] to [−1, 1], for natural images, whose mean is near the middle: a kernel's sum
+            then no longer outweighs its differences, and zeros around the image are grey, not black.
     """
+
+    def __init__(self, *, centred: bool = False) -> None:
+        super().__init__()
+        self.centred = centred
 
     def forward(self, X: Tensor) -> Tensor:
         """Return a copy of X; of one channel, `contiguous` would return X itself and convolutions not notice."""
-        return torch.empty_like(X, memory_format=torch.channels_last).copy_(X)
+        laid = torch.empty_like(X, memory_format=torch.channels_last).copy_(X)
+        return laid.mul_(2).sub_(1) if self.centred else laid
 
 
 def elu_head(features: int, d: int) -> nn.Sequential:

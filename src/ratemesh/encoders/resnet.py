@@ -54,7 +54,7 @@ class ResNet(EncoderSpec):
         """Return the network for images (C, H, W)."""
         require_image(type(self).__name__.lower(), shape, 8, "'mlp'")
         sizes = [width(size, self.width) for size in (64, 128, 256, 512)]
-        layers: list[nn.Module] = [ChannelsLast(), conv_norm(shape[0], sizes[0], 3), nn.ReLU()]
+        layers: list[nn.Module] = [ChannelsLast(centred=True), conv_norm(shape[0], sizes[0], 3), nn.ReLU()]
         inputs = sizes[0]
         for stage, (size, blocks) in enumerate(zip(sizes, self.blocks, strict=True)):
             for block in range(blocks):

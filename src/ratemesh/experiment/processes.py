@@ -35,5 +35,5 @@ def stop(processes: Sequence["subprocess.Popen[str]"]) -> None:
 
 def last_words(log: Path) -> str:
     """Return the last line of what a process said."""
-    said = log.read_text(encoding="utf-8").strip().splitlines()
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return said[-1] if said else "it said nothing"

@@ -12,6 +12,7 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.data.augment import AugmentSpec
 from ratemesh.data.balance import balanced_batches, check_room
 from ratemesh.errors import NonFiniteError, NonFiniteFeaturesError
+from ratemesh.methods.optimizers import Name, make_optimizers
 from ratemesh.seeds import generator, seeded
 from ratemesh.specs import Spec
 
@@ -27,8 +28,9 @@ class LocalSpec(Spec):
 
     epochs: int = Field(1, ge=0, description="local epochs a round (the paper's T', in epochs)")
     batch_size: int = Field(100, ge=2, description="rows of a mini-batch; cut to the shard's size")
-    lr: float = Field(1e-3, gt=0, description="Adam's learning rate η")
-    weight_decay: float = Field(1e-5, ge=0, description="L2 penalty inside Adam")
+    optimizer: Name = Field("adam", description="adam (paper), or muon: orthogonalised momentum; try it with lr = 0.02")
+    lr: float = Field(1e-3, gt=0, description="learning rate η")
+    weight_decay: float = Field(1e-5, ge=0, description="L2 penalty inside the optimiser")
     schedule: Literal["constant", "cosine"] = Field("cosine", description="of the learning rate, over the rounds")
     lr_final: float = Field(0.05, ge=0, le=1, description="cosine: part of lr that is left when the last round is over")
     decay_rounds: int = Field(0, ge=0, description="cosine: rounds that the decay takes; 0 is all of the run's")
@@ -57,7 +59,7 @@ class LocalSpec(Spec):
 
 
 class LocalTrainer:
-    """Mini-batch Adam on one node's shard; keeps the optimiser between rounds.
+    """Mini-batch training on one node's shard; keeps the optimisers between rounds.
 
     Args:
         modules: what is trained, e.g. the encoder, or encoder and head.
@@ -76,9 +78,7 @@ class LocalTrainer:
         self.node = node
         self.purpose = purpose
         self.views = views
-        self.optimizer = torch.optim.Adam(
-            modules.parameters(), lr=local.lr, weight_decay=local.weight_decay, fused=True
-        )
+        self.optimizers = make_optimizers(modules, local.optimizer, local.lr, local.weight_decay)
         self.sample_passes = 0
 
     def train(
@@ -91,14 +91,14 @@ class LocalTrainer:
         """
         self.local.check(tuple(X.shape[1:]))
         self.modules.train()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.local.lr_at(t)
+        for group in (group for optimizer in self.optimizers.values() for group in optimizer.param_groups):
+            group["lr"] = group["share"] * self.local.lr_at(t)
         place = (self.seed, "train", self.node, self.purpose, t)
         changes = generator(*place, "augment")
         losses = []
         with seeded(*place, "dropout"):
             for rows in batches(y, self.local, generator(*place, "batches")):
-                self.optimizer.zero_grad(set_to_none=True)
+                self.modules.zero_grad(set_to_none=True)
                 shown = rows.repeat(self.views)
                 batch, labels = X[shown], y[shown]
                 if self.local.augment.enabled:
@@ -108,7 +108,8 @@ class LocalTrainer:
                 if not math.isfinite(losses[-1]):
                     raise self._lost(losses[-1], batch, labels, t)
                 loss.backward()
-                self.optimizer.step()
+                for optimizer in self.optimizers.values():
+                    optimizer.step()
                 self.sample_passes += len(rows)
                 if after_step is not None:
                     after_step()
@@ -138,8 +139,9 @@ class LocalTrainer:
     def state(self) -> dict[str, Tensor]:
         """Return weights, buffers and optimiser moments as named tensors."""
         moments = {
-            f"optimizer.{index}.{name}": value
-            for index, entry in self.optimizer.state_dict()["state"].items()
+            f"{kind}.{index}.{name}": value
+            for kind, optimizer in self.optimizers.items()
+            for index, entry in optimizer.state_dict()["state"].items()
             for name, value in entry.items()
         }
         weights = {f"modules.{name}": value for name, value in self.modules.state_dict().items()}
@@ -150,13 +152,14 @@ class LocalTrainer:
         self.modules.load_state_dict(
             {name.removeprefix("modules."): value for name, value in state.items() if name.startswith("modules.")}
         )
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in state.items():
-            if name.startswith("optimizer."):
-                _, index, field = name.split(".")
-                moments.setdefault(int(index), {})[field] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        for kind, optimizer in self.optimizers.items():
+            moments: dict[int, dict[str, Tensor]] = {}
+            for name, value in state.items():
+                if name.startswith(f"{kind}."):
+                    _, index, field = name.split(".")
+                    moments.setdefault(int(index), {})[field] = value
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.sample_passes = int(state["sample_passes"])
 
 

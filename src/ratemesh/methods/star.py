@@ -12,7 +12,7 @@ what is evaluated. That is the same as beginning with the download, for all node
 run's seed (`one_model`), and all take part in every round.
 
 **Choices.** Means are weighted by samples, m_k/Σm. Running means and variances of batch normalisation are averaged like
-weights, counters stay a node's own. The optimiser is the run's, Adam for every method, its rate a cosine over the
+weights, counters stay a node's own. The optimiser is the run's, the same for every method, its rate a cosine over the
 rounds, its moments a node's own between rounds, as in D-SGD. The backbone is the whole encoder, and what is evaluated
 is its unit vector, as for every method here; heads sit on top of it and are not evaluated. Views are the run's
 `local.augment`, drawn anew for each; a sample counts once in sample passes, however many views a step compares.
