@@ -62,9 +62,9 @@ CIFAR10 = {
     "cross-entropy first, 3 of 8 epochs": ["method.cross_entropy=0", "method.warm_start.epochs=3", "rounds=5"],
     "in-batch statistics (β = 1)": ["method.running.beta=1"],
     "coupling not balanced": ["method.coupling.balance=0"],
-    "balance of 0.003": ["method.coupling.balance=0.003"],
-    "balance of 0.03": ["method.coupling.balance=0.03"],
-    "coupling from round 1": ["method.coupling.start=1"],
+    "γ = 5, ρ = 0.5": ["method.gamma=5", "method.rho=0.5"],
+    "γ = 20, ρ = 2": ["method.gamma=20", "method.rho=2"],
+    "γ = 20, ρ = 2, balance 0.05": ["method.gamma=20", "method.rho=2", "method.coupling.balance=0.05"],
     "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
     "Independent": ['graph={name="empty", nodes=5}'],
 }

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import Fusion, NearestSubspace
 from ratemesh.experiment.records import RunFolder
 
 
@@ -32,10 +32,19 @@ def load(folder: RunFolder) -> tuple[list[ClassStats], Tensor, Tensor]:
 def rules(stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, float]:
     """Return the accuracy of every way to judge."""
     pooled = ClassStats.sum(stats)
+    K, d = pooled.mu.shape
+    ideal = max(1, d // K)  # directions that K orthogonal classes have room for
     own = torch.stack([NearestSubspace().fit_stats(s).residuals(z) for s, z in zip(stats, Z, strict=True)]).sum(0)
+
+    def judged(fusion: Fusion, rank: int | None = None) -> float:
+        return NearestSubspace(fusion, rank=rank).fit_stats(pooled).score(Z, y)
+
     return {
-        "features averaged, pooled subspaces (paper)": NearestSubspace("average").fit_stats(pooled).score(Z, y),
-        "residuals added, pooled subspaces (fused)": NearestSubspace("energy").fit_stats(pooled).score(Z, y),
+        "features averaged, pooled subspaces (paper)": judged("average"),
+        "residuals added, pooled subspaces (fused)": judged("energy"),
+        f"features averaged, pooled subspaces of d/K = {ideal} directions": judged("average", ideal),
+        f"residuals added, pooled subspaces of d/K = {ideal} directions": judged("energy", ideal),
+        "features averaged, pooled Gaussians": OwnGaussians().fit([pooled]).score(Z.mean(0, keepdim=True), y),
         "residuals added, own subspaces": float((own.argmin(1) == y).double().mean()),
         "log-likelihoods added, own Gaussians": OwnGaussians().fit(stats).score(Z, y),
     }

@@ -6,7 +6,7 @@ import torch
 from sklearn.decomposition import PCA
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import MOST, NearestSubspace
 from ratemesh.errors import InputError
 
 COUNTS, D = (25, 12, 4), 7
@@ -70,6 +70,13 @@ def test_all_of_the_energy_is_the_whole_span(train):
     residuals = NearestSubspace(energy=1.0).fit(Z, y).residuals(Z[y == 2])
     assert residuals[:, 2].abs().max() < 1e-12
     np.testing.assert_allclose(residuals.numpy(), pca_residuals(Z, y, Z[y == 2], (6, 6, 3)), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rank", "used"), [(None, MOST), (MOST + 5, MOST + 5)])
+def test_a_class_that_fills_the_space_gets_no_more_than_the_most(unit_rows, rank, used):
+    wide, y = unit_rows(200, 2 * MOST, 3), torch.zeros(200, dtype=torch.long)
+    found = NearestSubspace(rank=rank).fit(wide, y).residuals(wide[:9])
+    np.testing.assert_allclose(found.numpy(), pca_residuals(wide, y, wide[:9], (used,)), rtol=1e-10)
 
 
 def test_a_class_without_variance_needs_no_direction():

@@ -10,6 +10,10 @@ from ratemesh.errors import InputError
 
 Fusion = Literal["average", "energy"]
 
+MOST = 30
+"""Directions that a class may have by its energy, as in the code of Yu et al. (2020). Classes that do not fill few
+directions yet have 95 % of their energy in half of the space; such subspaces overlap, and wider ones attract more."""
+
 CHUNK = 2**21
 """Coordinates of samples along all classes' axes that are held at a time: no more than caches like."""
 
@@ -24,7 +28,7 @@ class NearestSubspace:
 
     Args:
         fusion: "average" (paper) or "energy".
-        energy: r_k is the fewest directions that hold this part of a class's variance.
+        energy: r_k is the fewest directions that hold this part of a class's variance, at most `MOST`.
         rank: if given, r_k is this number instead; either way at most min(m_k, d) − 1.
 
     >>> Z = torch.tensor([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]])
@@ -69,7 +73,7 @@ class NearestSubspace:
         if self.rank is not None:
             return torch.clamp(most, max=self.rank)
         part = variance.cumsum(-1) / variance.sum(-1, keepdim=True).clamp(min=1e-30)
-        return torch.minimum((part < self.energy - 1e-7).sum(-1) + 1, most)
+        return torch.minimum((part < self.energy - 1e-7).sum(-1) + 1, most.clamp(max=MOST))
 
     def _fitted(self, Z: Tensor) -> tuple[ClassStats, Tensor]:
         """Return statistics and directions; refuse features that they do not fit."""
