@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ratemesh.experiment.config import make_config
-from ratemesh.methods.optimizers import VECTORS, Muon, make_optimizers, orthogonalised
+from ratemesh.methods.local import LocalSpec
+from ratemesh.methods.optimizers import MUON_LR, VECTORS, Muon, make_optimizers, orthogonalised
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -66,6 +67,13 @@ def test_matrices_and_vectors_are_told_apart() -> None:
     assert [made[name].param_groups[0]["lr"] for name in made] == [0.02, pytest.approx(VECTORS * 0.02)]
     assert list(make_optimizers(net, "adam", 0.02, 0.0)) == ["optimizer"]
     assert list(make_optimizers(nn.Linear(2, 2, bias=False), "muon", 0.02, 0.0)) == ["muon"]
+
+
+@pytest.mark.parametrize(
+    ("given", "lr"), [({}, 1e-3), ({"optimizer": "muon"}, MUON_LR), ({"optimizer": "muon", "lr": 0.3}, 0.3)]
+)
+def test_every_optimizer_has_its_own_usual_rate(given: dict[str, object], lr: float) -> None:
+    assert LocalSpec(**given).lr == make_config({"local": given}).local.lr == lr
 
 
 def test_a_typing_error_names_the_choices() -> None:

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.data.augment import AugmentSpec
 from ratemesh.data.balance import balanced_batches, check_room
 from ratemesh.errors import NonFiniteError, NonFiniteFeaturesError
-from ratemesh.methods.optimizers import Name, make_optimizers
+from ratemesh.methods.optimizers import MUON_LR, Name, make_optimizers
 from ratemesh.seeds import generator, seeded
 from ratemesh.specs import Spec
 
@@ -28,14 +28,21 @@ class LocalSpec(Spec):
 
     epochs: int = Field(1, ge=0, description="local epochs a round (the paper's T', in epochs)")
     batch_size: int = Field(100, ge=2, description="rows of a mini-batch; cut to the shard's size")
-    optimizer: Name = Field("adam", description="adam (paper), or muon: orthogonalised momentum; try it with lr = 0.02")
-    lr: float = Field(1e-3, gt=0, description="learning rate η")
+    optimizer: Name = Field("adam", description="adam (paper), or muon: orthogonalised momentum, faster on images")
+    lr: float = Field(1e-3, gt=0, description=f"learning rate η; with muon {MUON_LR} unless given")
     weight_decay: float = Field(1e-5, ge=0, description="L2 penalty inside the optimiser")
     schedule: Literal["constant", "cosine"] = Field("cosine", description="of the learning rate, over the rounds")
     lr_final: float = Field(0.05, ge=0, le=1, description="cosine: part of lr that is left when the last round is over")
     decay_rounds: int = Field(0, ge=0, description="cosine: rounds that the decay takes; 0 is all of the run's")
     balance: bool = Field(False, description="draw and weigh every class held equally; rare samples come again")
     augment: AugmentSpec = AugmentSpec()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rate(cls, given: Any) -> Any:
+        """Adam's usual rate is no rate for steps of a fixed length."""
+        muon = isinstance(given, dict) and given.get("optimizer") == "muon"
+        return {"lr": MUON_LR, **given} if muon else given
 
     def over(self, rounds: int) -> "LocalSpec":
         """Return the settings for a run of so many rounds: the decay takes all of them unless told otherwise."""

@@ -12,6 +12,9 @@ Name = Literal["adam", "muon"]
 QUINTIC = (3.4445, -4.7750, 2.0315)
 """Jordan's polynomial: odd, steep at 0, and within 0.7 … 1.2 of 1 for what it has been applied to often enough."""
 
+MUON_LR = 0.02
+"""Learning rate of matrices unless one is given."""
+
 VECTORS = 0.05
 """Learning rate of what is no matrix (biases, scales), as a part of that of matrices: Adam's 1e-3 beside 0.02."""
 
