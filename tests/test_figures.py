@@ -127,6 +127,13 @@ def test_partial_labels_have_a_label_aware_panel_where_others_stand_with_the_fus
     assert "label" not in out.caption
 
 
+def test_own_gaussians_have_a_panel_where_they_were_measured(drawn: Any) -> None:
+    figure, _ = drawn(budget.draw, [toy("with", metrics={"acc_energy": 0.5, "acc_gaussian": 0.7}), toy("without")])
+    (above,) = [axis for axis in figure.axes if axis.get_title().endswith("own Gaussians")]
+    assert list(lines(above)["with"].get_ydata()) == [0.7]
+    assert list(lines(above)) == ["with"]
+
+
 def test_labels_and_clusters_of_a_replica_stand_beside_the_nodes(drawn: Any) -> None:
     content = graph((0, 0, 1))
     for node, labels, mine in zip(content["nodes"], ([0, 1], [2], [0, 1]), ([0], [0, 1], [1]), strict=True):

@@ -18,6 +18,7 @@ KINDS = {
     "acc_average": "features averaged (paper)",
     "acc_energy": "residuals added (fused)",
     "acc_node": "one node alone",
+    "acc_gaussian": "every node's own Gaussians",
     LABEL_AWARE: "residuals over holders (label-aware)",
 }
 ALIKE = (
@@ -93,8 +94,8 @@ def draw(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.
         style.name_rows(axes, "held-out accuracy")
         files = style.save(figure, out_stem, formats)
     caption = (
-        "Accuracy by nearest subspace on held-out samples, against bytes sent by all nodes together (top) and samples "
-        "that went through a training step (bottom). Further up and to the left is better."
+        "Accuracy on held-out samples, by nearest subspace unless said otherwise, against bytes sent by all nodes "
+        "together (top) and samples that went through a training step (bottom). Further up and to the left is better."
         + (ALIKE if aware and not all(run.partial for run in runs) else "")
         + (" Bold lines are means over trials, thin ones the single trials." if any(single.values()) else "")
     )

@@ -23,6 +23,9 @@ SAMPLES = 400
 LABELS = 12
 """Class labels that fit along an axis."""
 
+FRAMED = 40
+"""Classes up to which lines are drawn between them; lines between a hundred would hide the cosines."""
+
 DIVERGING = LinearSegmentedColormap.from_list(
     "cosine", [(0.0, "#B34700"), (0.25, "#F0A050"), (0.5, "#FFFFFF"), (0.75, "#3F7FB5"), (1.0, "#04203F")]
 )
@@ -119,10 +122,9 @@ def panel(axis: Axes, shown: Matrix) -> AxesImage:
     y = shown.y
     image = axis.imshow(shown.C.numpy(), cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
     starts = [0, *(torch.nonzero(y.diff()).flatten() + 1).tolist(), len(y)]
-    thin = 0.5 if len(starts) <= 30 else 0.2
-    for edge in starts[1:-1]:
-        axis.axhline(edge - 0.5, color="black", linewidth=thin)
-        axis.axvline(edge - 0.5, color="black", linewidth=thin)
+    for edge in starts[1:-1] if len(starts) <= FRAMED else []:
+        axis.axhline(edge - 0.5, color="black", linewidth=0.5)
+        axis.axvline(edge - 0.5, color="black", linewidth=0.5)
     every = -(-(len(starts) - 1) // LABELS)
     middle = [(a + b - 1) / 2 for a, b in itertools.pairwise(starts)][::every]
     labels = [str(int(y[a])) for a in starts[:-1]][::every]
