@@ -54,7 +54,8 @@ MNIST = {
     "batches of 250": ["local.batch_size=250"],
     "H refreshed every 4 batches": ["method.running.refresh=4"],
     "learning rate constant": ["local.schedule=constant"],
-    "Muon, 0.02": ["local.optimizer=muon", "local.lr=0.02"],
+    "Adam": ["local.optimizer=adam", "local.lr=1e-3"],
+    "no cross-entropy beside −ΔR": ["method.cross_entropy=0"],
 }
 CIFAR10 = {
     "default": [],
