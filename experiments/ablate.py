@@ -93,6 +93,7 @@ CIFAR100 = {
     "neighbours' statistics as a prior, half": ["method.running.prior=0.5"],
     "batches of 100": ["local.batch_size=100"],
     "batches of 100, balanced": ["local.batch_size=100", "local.balance=true"],
+    "256 dimensions, H every 16 batches": ["d=256", "method.running.refresh=16"],
 }
 FIVE_ALIKE = [
     "graph.nodes=5",

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.optimizers import MUON_LR, VECTORS, Muon, make_optimizers, orthogonalised
@@ -77,5 +78,5 @@ def test_every_optimizer_has_its_own_usual_rate(given: dict[str, object], lr: fl
 
 
 def test_a_typing_error_names_the_choices() -> None:
-    with pytest.raises(Exception, match=r"local\.optimizer"):
+    with pytest.raises(InputError, match=r"local\.optimizer: .*'adam' or 'muon'; got 'sgd'"):
         make_config({"local": {"optimizer": "sgd"}})
