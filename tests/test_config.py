@@ -158,3 +158,19 @@ def test_merging_keeps_all_of_the_upper_table(base: dict[str, object], over: dic
     assert set(out) == set(base) | set(over)
     assert merged({}, over) == over
     assert merged(base, {}) == base
+
+
+@pytest.mark.parametrize(("rank", "found"), [(None, None), (5, 5), ("d/K", 12)])
+def test_the_rank_of_a_class_may_be_what_orthogonal_classes_have_room_for(rank: object, found: int | None) -> None:
+    judge = make_config({"evaluation": {} if rank is None else {"rank": rank}}).evaluation
+    assert judge.rank_in(128, 10) == found
+
+
+@pytest.mark.parametrize("rank", [-1, "d", 2.5])
+def test_other_ranks_are_refused(rank: object) -> None:
+    with pytest.raises(InputError, match=r"evaluation\.rank"):
+        make_config({"evaluation": {"rank": rank}})
+
+
+def test_more_classes_than_dimensions_still_have_a_direction_each() -> None:
+    assert make_config({"evaluation": {"rank": "d/K"}}).evaluation.rank_in(8, 100) == 1

@@ -5,7 +5,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
@@ -30,7 +30,13 @@ class EvaluationSpec(Spec):
     """How the learned features are judged at the end."""
 
     energy: float = Field(0.95, gt=0, le=1, description="part of a class's variance that its subspace keeps")
-    rank: int | None = Field(None, ge=0, description="instead: number r_k of directions, the same for every class")
+    rank: Annotated[int, Field(ge=0)] | Literal["d/K"] | None = Field(
+        None, description='instead: number r_k of directions, the same for every class; "d/K" is the ideal of Theorem 1'
+    )
+
+    def rank_in(self, d: int, num_classes: int) -> int | None:
+        """Return r_k for K classes in d dimensions: K orthogonal subspaces have room for d/K directions each."""
+        return max(1, d // num_classes) if self.rank == "d/K" else self.rank
 
 
 class OutputSpec(Spec):

@@ -75,9 +75,10 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     judge = plan.config.evaluation
     with pinned(1):  # this process's own number of threads depends on the workers
         pooled, y = ClassStats.sum(stats), plan.data.y_test
-        found = subspace_accuracies(pooled, Z_test, y, judge.energy, judge.rank)
+        rank = judge.rank_in(pooled.d, pooled.num_classes)
+        found = subspace_accuracies(pooled, Z_test, y, judge.energy, rank)
         found |= own_accuracy(stats, Z_test, y)
-        found |= partial_accuracies(stats, Z_test, y, judge.energy, judge.rank)
+        found |= partial_accuracies(stats, Z_test, y, judge.energy, rank)
     return {**found, "sample_passes": passes}
 
 
@@ -97,7 +98,8 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
     )
     with pinned(1):
         judge = config.evaluation
-        numbers = evaluate(learned, eps2=config.method.eps2, energy=judge.energy, rank=judge.rank)
+        rank = judge.rank_in(stats[0].d, stats[0].num_classes)
+        numbers = evaluate(learned, eps2=config.method.eps2, energy=judge.energy, rank=rank)
     metrics = {
         "schema": SCHEMA,
         "method": config.method.label(plan.topology),

@@ -148,7 +148,8 @@ def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
     answer = site.do("stats", "")
     stats = ClassStats(answer["V"], answer["mu"], answer["m"])
     test, judge = site.do("features", "test"), site.plan.config.evaluation
-    found = subspace_accuracies(stats, torch.as_tensor(test["Z"])[None], test["y"], judge.energy, judge.rank)
+    rank = judge.rank_in(stats.d, stats.num_classes)
+    found = subspace_accuracies(stats, torch.as_tensor(test["Z"])[None], test["y"], judge.energy, rank)
     summary = {
         "schema": SCHEMA,
         "node": site.index,
