@@ -1,6 +1,6 @@
-"""How to put the nodes' answers together, measured on a finished run: pooled statistics, or every node's own.
+"""How to put the nodes' answers together, on finished runs side by side: pooled statistics, or every node's own.
 
-    python experiments/fusion.py runs/cifar10
+    python experiments/fusion.py runs/cifar10 runs/cifar10-independent
 
 Features of held-out samples come from the run folder, so accuracies are of the samples kept there; statistics come from
 the last checkpoint.
@@ -34,10 +34,13 @@ def rules(stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, float]:
     pooled = ClassStats.sum(stats)
     K, d = pooled.mu.shape
     ideal = max(1, d // K)  # directions that K orthogonal classes have room for
-    own = torch.stack([NearestSubspace().fit_stats(s).residuals(z) for s, z in zip(stats, Z, strict=True)]).sum(0)
 
     def judged(fusion: Fusion, rank: int | None = None) -> float:
         return NearestSubspace(fusion, rank=rank).fit_stats(pooled).score(Z, y)
+
+    def by_own(rank: int | None = None) -> float:
+        one = [NearestSubspace(rank=rank).fit_stats(s).residuals(z) for s, z in zip(stats, Z, strict=True)]
+        return float((torch.stack(one).sum(0).argmin(1) == y).double().mean())
 
     return {
         "features averaged, pooled subspaces (paper)": judged("average"),
@@ -45,30 +48,34 @@ def rules(stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, float]:
         f"features averaged, pooled subspaces of d/K = {ideal} directions": judged("average", ideal),
         f"residuals added, pooled subspaces of d/K = {ideal} directions": judged("energy", ideal),
         "features averaged, pooled Gaussians": OwnGaussians().fit([pooled]).score(Z.mean(0, keepdim=True), y),
-        "residuals added, own subspaces": float((own.argmin(1) == y).double().mean()),
+        "residuals added, own subspaces": by_own(),
+        f"residuals added, own subspaces of d/K = {ideal} directions": by_own(ideal),
         "log-likelihoods added, own Gaussians": OwnGaussians().fit(stats).score(Z, y),
     }
 
 
-def main() -> None:
-    """Print the rules, then what single nodes and single architectures come to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    folder = RunFolder.existing(parser.parse_args().run)
-    stats, Z, y = load(folder)
-    lines = [
-        "| | accuracy |",
-        "|---|--:|",
-        *(f"| {name} | {100 * a:.1f} % |" for name, a in rules(stats, Z, y).items()),
-    ]
+def groups(folder: RunFolder, stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, str]:
+    """Return, for every architecture, how its nodes do by themselves, percent."""
     encoders = folder.load_config().encoders
-    for kind, spec in enumerate(encoders):
-        nodes = [i for i in range(len(stats)) if i % len(encoders) == kind]
-        alone = [f"{100 * NearestSubspace().fit_stats(stats[i]).score(Z[i], y):.0f}" for i in nodes]
-        together = NearestSubspace("average").fit_stats(ClassStats.sum([stats[i] for i in nodes])).score(Z[nodes], y)
-        lines.append(
-            f"| {spec.name}: own subspaces {', '.join(alone)} %; averaged over these nodes | {100 * together:.1f} % |"
-        )
+    alone = [f"{100 * NearestSubspace().fit_stats(s).score(z, y):.0f}" for s, z in zip(stats, Z, strict=True)]
+    return {
+        f"{spec.name}: every node by its own subspaces": ", ".join(alone[kind :: len(encoders)]) + " %"
+        for kind, spec in enumerate(encoders)
+    }
+
+
+def main() -> None:
+    """Print the rules, then what single nodes come to: one column a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    folders = [RunFolder.existing(run) for run in parser.parse_args().runs]
+    columns = []
+    for folder in folders:
+        loaded = load(folder)
+        percent = {rule: f"{100 * accuracy:.1f} %" for rule, accuracy in rules(*loaded).items()}
+        columns.append(percent | groups(folder, *loaded))
+    lines = [f"| | {' | '.join(folder.path.name for folder in folders)} |", "|---|" + "--:|" * len(folders)]
+    lines += [f"| {rule} | {' | '.join(column.get(rule, '–') for column in columns)} |" for rule in columns[0]]
     Console().print("\n".join(lines), markup=False, soft_wrap=True)
 
 
