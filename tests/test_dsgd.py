@@ -6,7 +6,7 @@ import torch
 from ratemesh.encoders.networks import Mlp
 from ratemesh.errors import RatemeshError
 from ratemesh.graph.topology import of_edges
-from ratemesh.methods.averaging import mixable
+from ratemesh.methods.averaging import Scope, alike, mixable
 from ratemesh.methods.classifier import Classifier
 from ratemesh.methods.dsgd import DSgd, DSgdProgram
 from ratemesh.methods.local import LocalSpec
@@ -41,9 +41,9 @@ def test_rounds_without_training_end_in_the_mean_of_all() -> None:
 
 
 @pytest.mark.parametrize(("scope", "expected"), [("edges", [(), (), ()]), ("group", [(2,), (), (0,)])])
-def test_only_equal_architectures_are_averaged(scope: str, expected: list[tuple[int, ...]]) -> None:
+def test_only_equal_architectures_are_averaged(scope: Scope, expected: list[tuple[int, ...]]) -> None:
     kinds = ("a", "b", "a")
-    assert [DSgd(scope=scope).peers(still(node, kinds=kinds)) for node in nodes(LINE)] == expected
+    assert [alike(still(node, kinds=kinds), scope) for node in nodes(LINE)] == expected
 
 
 def test_weights_of_another_network_are_refused_by_name() -> None:

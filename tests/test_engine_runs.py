@@ -22,6 +22,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "alg1": {"method": {"name": "alg1", "coupling": {"start": 2}}},
     "alg1, deltas in int8": {"method": {"name": "alg1", "codec": {"name": "delta", "inner": "int8"}}},
     "alg3": {"method": {"name": "alg3", "coupling": {"start": 2}}, "partition": APART},
+    "alg1_weights": {"method": {"name": "alg1_weights", "coupling": {"start": 2}}},
     "dsgd": {"method": "dsgd"},
 }
 

@@ -39,7 +39,7 @@ CODECS = {
     "delta of lowrank": {"name": "delta", "inner": {"name": "lowrank", "rank": 2}},
 }
 SETTINGS |= {words: {**SETTINGS["default"], "codec": codec} for words, codec in CODECS.items()}
-COUPLED = ("alg1", "alg3")
+COUPLED = ("alg1", "alg1_weights", "alg3")
 OWN = {name: {"server": 1} for name, cls in METHODS.items() if issubclass(cls, StarSpec)}
 """Settings of the methods that are not coupled: the middle of the line is the server."""
 OWN["orchestra"] |= {"local_clusters": 4, "global_clusters": 3, "steps": 20, "rotations": 0}  # vectors cannot turn

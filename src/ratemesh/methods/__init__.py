@@ -1,6 +1,7 @@
 """The algorithms: one file each, reading like the paper's pseudo-code."""
 
 from ratemesh.methods.alg1 import Alg1
+from ratemesh.methods.alg1_weights import Alg1Weights
 from ratemesh.methods.alg3 import Alg3
 from ratemesh.methods.dsgd import DSgd
 from ratemesh.methods.fedsimclr import FedSimClr
@@ -11,6 +12,7 @@ from ratemesh.methods.protocol import MethodSpec
 
 METHODS: dict[str, type[MethodSpec]] = {
     "alg1": Alg1,
+    "alg1_weights": Alg1Weights,
     "alg3": Alg3,
     "dsgd": DSgd,
     "fedsimclr": FedSimClr,

@@ -5,7 +5,7 @@ Centralised MCR² is this on one node, Independent MCR² is this on the empty gr
 transmitting at the end, and one transmission fewer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -22,7 +22,7 @@ from ratemesh.graph.holders import split_in_words
 from ratemesh.methods.codecs import PACKED, CodecField
 from ratemesh.methods.local import LocalSpec, LocalTrainer
 from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
-from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Payload, Round, RoundLog
+from ratemesh.methods.protocol import Exchange, Inbox, MethodSpec, Node, Payload, Round, RoundLog
 from ratemesh.methods.switches import (
     CouplingSpec,
     Gauge,
@@ -141,6 +141,7 @@ class Alg1Program:
         coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr, w), gamma)  # (R1_T)
         start = with_prior(self.stats, fold_neighbours(self.stats, V_nbr), spec.running.prior)  # ours
         self._train(t, coupling, start)  # l. 9–12, (R1_2c)
+        yield from self._share()  # ours, and nothing but in alg1_weights
         self.stats = self._shard_stats(t)  # l. 14–15
         self.stats = self.gauge.turn(self.encoder, self.stats, peers)  # ours
         return self._log(V_nbr, coupling, strength * w)
@@ -185,6 +186,10 @@ class Alg1Program:
             return terms.total + self.supervision.loss(Z, y)
 
         self.trainer.train(node.X, node.y, objective, t)
+
+    def _share(self) -> Generator[Exchange, Inbox]:
+        """Exchange what else peers may know after training: nothing."""
+        yield from ()
 
     def _log(self, V_nbr: Sequence[ClassStats], coupling: Coupling, pull: Tensor) -> RoundLog:
         """Say what this node knows: the terms of (lagran1_2) on its whole shard; how far neighbours are, and pull."""

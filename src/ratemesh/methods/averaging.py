@@ -1,12 +1,17 @@
 """Averages of weights: what takes part, the mean, the check of what arrives, and weights that no one dominates."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import torch
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from ratemesh.errors import RatemeshError
+from ratemesh.methods.protocol import Exchange, Inbox, Node, Payload
+
+Scope = Literal["edges", "group"]
+"""With whom weights are averaged: neighbours of the same architecture, or all nodes of it, edges or not."""
 
 
 def mixable(module: nn.Module) -> dict[str, Tensor]:
@@ -44,6 +49,42 @@ def check_weights(payload: Mapping[str, Tensor], own: Mapping[str, Tensor], send
                 f"the message of node {sender} was refused: '{name}' must be finite and have shape "
                 f"{tuple(value.shape)} of {value.dtype}; got {tuple(got.shape)} of {got.dtype}."
             )
+
+
+def alike(node: Node, scope: Scope) -> tuple[int, ...]:
+    """Return the nodes that node i averages with, ascending: parameters of different networks have no mean."""
+    if not node.kinds:
+        return node.neighbours
+    same = [j for j, kind in enumerate(node.kinds) if kind == node.kinds[node.index] and j != node.index]
+    return tuple(j for j in same if scope == "group" or j in node.neighbours)
+
+
+def weights_exchange(module: nn.Module, peers: Sequence[int]) -> Exchange:
+    """Return the module's weights and this node's degree to all peers, and theirs back."""
+    message = {**mixable(module), "degree": torch.tensor(len(peers), dtype=torch.int32)}
+    return Exchange("weights", dict.fromkeys(peers, message), frozenset(peers))
+
+
+def weights_bytes(module: nn.Module) -> int:
+    """Return the payload bytes of one such message."""
+    return 4 * (1 + sum(value.numel() for value in mixable(module).values()))
+
+
+def combine(module: nn.Module, degree: int, inbox: Inbox) -> None:
+    """θ_i ← Σ_j W_ij θ_j with Metropolis weights, W_ij = 1/(1 + max(d_i, d_j)) and W_ii = 1 − Σ_j W_ij."""
+    own = mixable(module)
+    for j, payload in inbox.items():
+        check_exchange(payload, own, j)
+    W = [1 / (1 + max(degree, int(payload["degree"]))) for payload in inbox.values()]
+    load_mixable(module, weighted_mean([(1 - sum(W), own), *zip(W, inbox.values(), strict=True)]))
+
+
+def check_exchange(payload: Payload, own: Payload, sender: int) -> None:
+    """Refuse weights of another network, and degrees that are none."""
+    check_weights(payload, own, sender, "degree")
+    degree = payload["degree"]
+    if degree.shape or degree.dtype != torch.int32 or int(degree) < 0:
+        raise RatemeshError(f"the message of node {sender} was refused: its degree is {degree.tolist()}.")
 
 
 def min_norm_weights(gram: Tensor) -> Tensor:

@@ -6,29 +6,24 @@ nodes of different architecture do not talk. The representation is the encoder's
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
-from ratemesh.errors import RatemeshError
 from ratemesh.graph import Topology
-from ratemesh.methods.averaging import check_weights, load_mixable, mixable, weighted_mean
+from ratemesh.methods.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
 from ratemesh.methods.classifier import Classifier
 from ratemesh.methods.local import LocalTrainer
-from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Payload, Round
+from ratemesh.methods.protocol import MethodSpec, Node, Payload, Round
 from ratemesh.metrics.geometry import overlap
 
 
 class DSgd(MethodSpec):
     """D-SGD with Metropolis weights, by architecture where networks differ."""
 
-    scope: Literal["edges", "group"] = Field(
-        "edges", description="average over edges of the graph, or over all nodes of one architecture"
-    )
+    scope: Scope = Field("edges", description="average over edges of the graph, or over all nodes of one architecture")
 
     def program(self, node: Node) -> "DSgdProgram":
         """Return node i's part."""
@@ -36,16 +31,7 @@ class DSgd(MethodSpec):
 
     def bytes_sent(self, node: Node) -> int:
         """Return the bytes of all weights and float buffers, to every peer of the same architecture."""
-        classifier = Classifier(node.encoder, node.num_classes)
-        numbers = 1 + sum(value.numel() for value in mixable(classifier).values())  # and the degree
-        return 4 * numbers * len(self.peers(node))
-
-    def peers(self, node: Node) -> tuple[int, ...]:
-        """Return the nodes that node i averages with, ascending."""
-        if not node.kinds:
-            return node.neighbours
-        alike = [j for j, kind in enumerate(node.kinds) if kind == node.kinds[node.index] and j != node.index]
-        return tuple(j for j in alike if self.scope == "group" or j in node.neighbours)
+        return weights_bytes(Classifier(node.encoder, node.num_classes)) * len(alike(node, self.scope))
 
     @property
     def graph_may_change(self) -> bool:
@@ -73,7 +59,7 @@ class DSgdProgram:
     @property
     def peers(self) -> tuple[int, ...]:
         """Whose weights are averaged with this node's."""
-        return self.spec.peers(self.node)
+        return alike(self.node, self.spec.scope)
 
     @property
     def sample_passes(self) -> int:
@@ -84,10 +70,8 @@ class DSgdProgram:
         """Play round t: adapt, then combine."""
         node = self.node
         self.trainer.train(node.X, node.y, self.classifier.loss, t)
-        own = mixable(self.classifier)
-        message = {**own, "degree": torch.tensor(len(self.peers), dtype=torch.int32)}
-        inbox = yield Exchange("weights", dict.fromkeys(self.peers, message), frozenset(self.peers))
-        self._combine(own, inbox)
+        inbox = yield weights_exchange(self.classifier, self.peers)
+        combine(self.classifier, len(self.peers), inbox)
         self.stats = self._shard_stats(t)
         loss, correct = self.classifier.fit(node.X, node.y)
         rates = rate_reduction(self.stats, self.spec.eps2)
@@ -102,14 +86,7 @@ class DSgdProgram:
 
     def check(self, tag: str, sender: int, payload: Payload) -> None:  # noqa: ARG002 - there is one kind of message
         """Refuse weights that cannot be averaged with this node's; changes nothing."""
-        _check(payload, mixable(self.classifier), sender)
-
-    def _combine(self, own: Payload, inbox: Mapping[int, Payload]) -> None:
-        """θ_i ← Σ_j W_ij θ_j, W_ij = 1/(1 + max(d_i, d_j)) and W_ii = 1 − Σ_j W_ij."""
-        for j, payload in inbox.items():
-            _check(payload, own, j)
-        W = [1 / (1 + max(len(self.peers), int(payload["degree"]))) for payload in inbox.values()]
-        load_mixable(self.classifier, weighted_mean([(1 - sum(W), own), *zip(W, inbox.values(), strict=True)]))
+        check_exchange(payload, mixable(self.classifier), sender)
 
     def _shard_stats(self, t: int) -> ClassStats:
         node = self.node
@@ -123,11 +100,3 @@ class DSgdProgram:
         """Go on from `state`."""
         self.trainer.load_state(state)
         self.stats = ClassStats(state["V"], state["mu"], state["m"])
-
-
-def _check(payload: Payload, own: Payload, sender: int) -> None:
-    """Refuse weights of another network, and degrees that are none."""
-    check_weights(payload, own, sender, "degree")
-    degree = payload["degree"]
-    if degree.shape or degree.dtype != torch.int32 or int(degree) < 0:
-        raise RatemeshError(f"the message of node {sender} was refused: its degree is {degree.tolist()}.")

@@ -1,0 +1,55 @@
+"""Algorithm 1 where nodes of one architecture may also share weights: one space for all, one network for each kind.
+
+Second-order statistics say nothing of what a peer's images look like, so by them an encoder learns no more than its own
+images teach. Where sites with equal networks may exchange weights too, as D-SGD asks of all, they gain that, and keep
+what D-SGD cannot give: one space with the nodes whose networks differ.
+"""
+
+from collections.abc import Generator
+
+from pydantic import Field
+
+from ratemesh.graph import Topology
+from ratemesh.methods.alg1 import Alg1, Alg1Program
+from ratemesh.methods.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
+from ratemesh.methods.protocol import Exchange, Inbox, Node, Payload
+from ratemesh.methods.switches import Supervision
+
+
+class Alg1Weights(Alg1):
+    """Algorithm 1, with weights averaged after every round among nodes of one architecture."""
+
+    scope: Scope = Field("edges", description="average over edges of the graph, or over all nodes of one architecture")
+
+    def program(self, node: Node) -> "Alg1WeightsProgram":
+        """Return node i's part."""
+        return Alg1WeightsProgram(self, node)
+
+    def bytes_sent(self, node: Node) -> int:
+        """Return the bytes of Algorithm 1, and of all weights to every peer of the same architecture."""
+        trained = Supervision(self.cross_entropy, node.encoder, node.num_classes).modules
+        return super().bytes_sent(node) + weights_bytes(trained) * len(alike(node, self.scope))
+
+    def label(self, topology: Topology) -> str:
+        """Name the configuration, and who shares weights."""
+        who = "over edges" if self.scope == "edges" else "by architecture"
+        return f"{super().label(topology)} + weights averaged {who}"
+
+
+class Alg1WeightsProgram(Alg1Program):
+    """Node i's state and rounds."""
+
+    spec: Alg1Weights
+
+    def _share(self) -> Generator[Exchange, Inbox]:
+        """Average what was trained. The gauge stays the node's own: it is turned to the neighbours' next."""
+        peers = alike(self.node, self.spec.scope)
+        inbox = yield weights_exchange(self.supervision.modules, peers)
+        combine(self.supervision.modules, len(peers), inbox)
+
+    def check(self, tag: str, sender: int, payload: Payload) -> None:
+        """Refuse a message that must not enter the mathematics; changes nothing."""
+        if tag == "weights":
+            check_exchange(payload, mixable(self.supervision.modules), sender)
+        else:
+            super().check(tag, sender, payload)
