@@ -68,14 +68,19 @@ CIFAR10 = {
     "γ = 20, ρ = 2, balance 0.05": ["method.gamma=20", "method.rho=2", "method.coupling.balance=0.05"],
     "no coupling (gauge only)": ["method.gamma=0", "method.rho=0"],
     "Independent": ['graph={name="empty", nodes=5}'],
+    "weights averaged too (alg1_weights)": ["method.name=alg1_weights"],
+    "D-SGD": ['method={name="dsgd"}'],
 }
 ADAM = ["local.optimizer=adam", "local.lr=5e-4", "local.batch_size=32"]
 """The best of Adam on CIFAR, in place of the experiments' Muon."""
 
 ALONE = {
     "VGG11": [],
-    "VGG11, Adam": ADAM,
+    "VGG11, cross-entropy of weight 10": ["method.cross_entropy=10"],
+    "VGG11, cross-entropy of weight 100": ["method.cross_entropy=100"],
+    "VGG11, cross-entropy alone, no ΔR": ['method={name="dsgd"}'],
     "VGG11, no cross-entropy beside −ΔR": ["method.cross_entropy=0"],
+    "VGG11, Adam": ADAM,
     "VGG11, flips only": ["local.augment={flip=0.5}"],
     "VGG16": ['encoders=[{name="vgg16", width=0.25}]'],
     "VGG16, Adam": ['encoders=[{name="vgg16", width=0.25}]', *ADAM],
