@@ -17,6 +17,7 @@ from torch import Tensor
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import Fusion, NearestSubspace
+from ratemesh.experiment.config import EvaluationSpec
 from ratemesh.experiment.records import RunFolder
 
 
@@ -33,7 +34,7 @@ def rules(stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, float]:
     """Return the accuracy of every way to judge."""
     pooled = ClassStats.sum(stats)
     K, d = pooled.mu.shape
-    ideal = max(1, d // K)  # directions that K orthogonal classes have room for
+    ideal = EvaluationSpec(rank="d/K").rank_in(d, K)
 
     def judged(fusion: Fusion, rank: int | None = None) -> float:
         return NearestSubspace(fusion, rank=rank).fit_stats(pooled).score(Z, y)

@@ -4,10 +4,13 @@ import pytest
 import torch
 
 from ratemesh.encoders.networks import Mlp
-from ratemesh.errors import RatemeshError
+from ratemesh.errors import InputError, RatemeshError
+from ratemesh.experiment.config import make_config
+from ratemesh.experiment.site import Plan
+from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg1_weights import Alg1Weights, Alg1WeightsProgram
-from ratemesh.methods.averaging import mixable
+from ratemesh.methods.averaging import Scope, mixable
 from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.protocol import Node
 from test_method_contract import LINE, assert_same, nodes, play, states
@@ -78,9 +81,22 @@ def test_a_bad_message_is_refused_before_it_changes_anything() -> None:
     message = {**mixable(program.supervision.modules), "degree": torch.tensor(1, dtype=torch.int32)}
     program.check("weights", 1, message)
     name = next(iter(message))
-    for wrong in ({**message, name: message[name] * torch.nan}, {**message, "degree": torch.tensor(-1)}):
+    negative = torch.tensor(-1, dtype=torch.int32)
+    for wrong in ({**message, name: message[name] * torch.nan}, {**message, "degree": negative}):
         with pytest.raises(RatemeshError, match="message of node 1 was refused"):
             program.check("weights", 1, wrong)
     with pytest.raises(RatemeshError, match="nobody asked for 'gossip'"):
         program.check("gossip", 1, message)
     assert_same(before, states([program]))
+
+
+def test_a_defence_that_leaves_weights_open_is_refused() -> None:
+    settings = {"method": {"name": "alg1_weights", "robust": {"fold": "median"}}, "graph": {"nodes": 3}}
+    with pytest.raises(InputError, match=r"method\.robust\.fold must be 'off' for method 'alg1_weights'; got 'median'"):
+        Plan(make_config(settings)).check()
+
+
+@pytest.mark.parametrize(("scope", "words"), [("edges", "over edges"), ("group", "by architecture")])
+def test_its_name_says_who_shares(scope: Scope, words: str) -> None:
+    assert Alg1Weights(scope=scope).label(LINE).endswith(f"weights averaged {words}")
+    assert ("weights averaged" in Alg1Weights(scope=scope).label(of_edges(3, []))) == (scope == "group")

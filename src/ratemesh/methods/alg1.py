@@ -141,7 +141,7 @@ class Alg1Program:
         coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr, w), gamma)  # (R1_T)
         start = with_prior(self.stats, fold_neighbours(self.stats, V_nbr), spec.running.prior)  # ours
         self._train(t, coupling, start)  # l. 9–12, (R1_2c)
-        yield from self._share()  # ours, and nothing but in alg1_weights
+        yield from self._share()  # ours, in alg1_weights; here nothing
         self.stats = self._shard_stats(t)  # l. 14–15
         self.stats = self.gauge.turn(self.encoder, self.stats, peers)  # ours
         return self._log(V_nbr, coupling, strength * w)

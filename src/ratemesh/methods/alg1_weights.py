@@ -2,16 +2,20 @@
 
 Second-order statistics say nothing of what a peer's images look like, so by them an encoder learns no more than its own
 images teach. Where sites with equal networks may exchange weights too, as D-SGD asks of all, they gain that, and keep
-what D-SGD cannot give: one space with the nodes whose networks differ.
+what D-SGD cannot give: one space with the nodes whose networks differ. All that is trained travels: the encoder, and
+the head of `cross_entropy` where it is on.
 """
 
 from collections.abc import Generator
 
 from pydantic import Field
+from torch import Tensor
 
+from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.methods.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
+from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.protocol import Exchange, Inbox, Node, Payload
 from ratemesh.methods.switches import Supervision
 
@@ -25,13 +29,24 @@ class Alg1Weights(Alg1):
         """Return node i's part."""
         return Alg1WeightsProgram(self, node)
 
+    def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
+        """Refuse a defence that would leave the weights open; return what the theory does not cover."""
+        if self.robust.fold != "off":
+            raise InputError(
+                f"method.robust.fold must be 'off' for method 'alg1_weights'; got '{self.robust.fold}'. It guards "
+                "statistics, and weights are averaged as peers send them: use method 'alg1' where peers may lie."
+            )
+        return super().check(topology, counts, local)
+
     def bytes_sent(self, node: Node) -> int:
         """Return the bytes of Algorithm 1, and of all weights to every peer of the same architecture."""
         trained = Supervision(self.cross_entropy, node.encoder, node.num_classes).modules
         return super().bytes_sent(node) + weights_bytes(trained) * len(alike(node, self.scope))
 
     def label(self, topology: Topology) -> str:
-        """Name the configuration, and who shares weights."""
+        """Name the configuration, and who shares weights; without edges nobody has a neighbour to share with."""
+        if self.scope == "edges" and not topology.edges:
+            return super().label(topology)
         who = "over edges" if self.scope == "edges" else "by architecture"
         return f"{super().label(topology)} + weights averaged {who}"
 
