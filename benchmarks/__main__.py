@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _faults() -> str:
-    """Return what `ratemesh bench faults` measured, which is kept in the same file and not repeated here."""
+    """Return what `python -m benchmarks.faults` measured, which is kept in the same file and not repeated here."""
     _, begin, rest = RESULTS.read_text(encoding="utf-8").partition(FAULTS)
     return f"\n{begin}{rest}" if begin else ""
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from benchmarks.tables import Table
 from benchmarks.timing import Competitor, Timing, interleave, milliseconds, ratio
 from ratemesh.encoders import ENCODERS
-from ratemesh.methods import local
 from ratemesh.threads import pinned
+from ratemesh.training import local
 
 BATCHES = (64, 128, 256, 512, 1024)
 SHARD = 1024

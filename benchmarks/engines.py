@@ -14,7 +14,7 @@ from benchmarks.timing import Timing, interleave, milliseconds, ratio
 from ratemesh.engines.protocol import Engine
 from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.site import factory
+from ratemesh.experiment.plan import factory
 
 NODES = 4
 WORKERS = "inprocess, 2 workers"

@@ -14,10 +14,10 @@ from benchmarks.tables import Table, aim
 from ratemesh.encoders import Encoder
 from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.site import factory
+from ratemesh.experiment.plan import factory
 from ratemesh.methods import alg1
-from ratemesh.methods.local import LocalTrainer
-from ratemesh.methods.switches import Gauge
+from ratemesh.training.local import LocalTrainer
+from ratemesh.training.switches import Gauge
 
 NODES, SAMPLES = 4, 600
 TRAINING = ("encoder forward", "encoder backward", "optimiser")

@@ -23,9 +23,9 @@ from ratemesh.core.subspace import NearestSubspace
 from ratemesh.experiment.config import load_config
 from ratemesh.experiment.experiment import resume, run
 from ratemesh.methods.alg1 import Alg1, Alg1Program
-from ratemesh.methods.protocol import Exchange, Node
 from ratemesh.metrics.geometry import relative_distance
 from ratemesh.seeds import generator
+from ratemesh.training.protocol import Exchange, Node
 
 HERE = Path(__file__).parent
 FOLDS: dict[str, list[object]] = {"off": [], "median": ["median"], "trimmed, 2 left out": ["trimmed", 2]}

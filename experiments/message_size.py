@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ratemesh.experiment.config import load_config
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.files import read_json
+from ratemesh.experiment.storage import read_json
 
 HERE = Path(__file__).parent
 SHORT = ["rounds=12", "data.train_limit=20000", "output.evaluate_every=0"]

@@ -10,12 +10,12 @@ from ratemesh.core.consensus import edge_weights, fold_neighbours
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders.networks import Mlp
 from ratemesh.graph.topology import of_edges
+from ratemesh.messages.statistics import NO_FRAME
 from ratemesh.methods.alg1 import Alg1
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.messages import NO_FRAME
-from ratemesh.methods.protocol import Node
-from ratemesh.methods.switches import CouplingSpec, with_prior
 from ratemesh.metrics.geometry import relative_distance
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Node
+from ratemesh.training.switches import CouplingSpec, with_prior
 from test_method_contract import LINE, nodes, play
 
 RHO, GAMMA, EPS2, K, D = 0.3, 0.7, 0.5, 3, 6

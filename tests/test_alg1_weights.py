@@ -6,13 +6,13 @@ import torch
 from ratemesh.encoders.networks import Mlp
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.site import Plan
+from ratemesh.experiment.plan import Plan
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg1_weights import Alg1Weights, Alg1WeightsProgram
-from ratemesh.methods.averaging import Scope, mixable
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Node
+from ratemesh.training.averaging import Scope, mixable
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Node
 from test_method_contract import LINE, assert_same, nodes, play, states
 
 KINDS = ("a", "b", "a")

@@ -13,14 +13,14 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.site import Plan
+from ratemesh.experiment.plan import Plan
 from ratemesh.graph.clusters import label_cover_clusters
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg3 import Alg3, Alg3Program
-from ratemesh.methods.cluster_plan import ClusterPlan
-from ratemesh.methods.local import LocalSpec
 from ratemesh.report.page import write_report
+from ratemesh.training.cluster_plan import ClusterPlan
+from ratemesh.training.local import LocalSpec
 from toy_alg3 import COLD, LABELS, PRINTED, Paper, make_nodes, play
 
 
@@ -223,7 +223,7 @@ def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp
 
 
 def test_replicas_that_do_not_fit_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratemesh.experiment.site.available_memory", lambda: 1000)
+    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 1000)
     with (
         pytest.raises(
             InputError, match=r"5 nodes with 6 networks need .* GB, 0.0 GB are free\. Take narrower encoders"

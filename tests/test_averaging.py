@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.averaging import check_weights, load_mixable, min_norm_weights, mixable, weighted_mean
+from ratemesh.training.averaging import check_weights, load_mixable, min_norm_weights, mixable, weighted_mean
 
 UnitRows = Callable[..., Tensor]
 

@@ -14,11 +14,11 @@ from ratemesh.encoders.networks import Mlp
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.site import Plan
+from ratemesh.experiment.plan import Plan
 from ratemesh.methods.alg1 import Alg1
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Node
 from ratemesh.seeds import generator
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Node
 
 
 @given(

@@ -13,7 +13,7 @@ from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.clusters import Clustering
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.site import Plan
+from ratemesh.experiment.plan import Plan
 from ratemesh.graph.topology import Empty, Ring
 from ratemesh.report.figures import style
 from ratemesh.report.figures.clusters import FILLS, HATCHES, draw
@@ -99,7 +99,7 @@ def test_bytes_and_memory_are_estimated_as_a_run_then_finds_them(tmp_path: Path)
 
 
 def test_replicas_beyond_memory_and_edges_that_lack_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratemesh.experiment.site.available_memory", lambda: 1000)
+    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 1000)
     words = cost(Clustering.of(plan(*FIVE)))
     assert "GB, 0.0 GB are free. Take narrower encoders, or a partition with fewer replicas" in words
     assert "Algorithm 3 refuses this graph: clusters lack the edges [(1, 3), (1, 4)]" in words

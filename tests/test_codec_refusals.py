@@ -6,8 +6,8 @@ import torch
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import make_config
-from ratemesh.methods.codecs import CODECS
-from ratemesh.methods.messages import StatsMessage, pack
+from ratemesh.messages.codecs import CODECS
+from ratemesh.messages.statistics import StatsMessage, pack
 from toy_codecs import SETTINGS, codec_of, stream_of
 
 every_codec = pytest.mark.parametrize("words", SETTINGS)

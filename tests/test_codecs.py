@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from ratemesh.core.moments import nearest_moments
 from ratemesh.engines.meter import nbytes
+from ratemesh.messages.formats import FORMATS
+from ratemesh.messages.statistics import StatsMessage, message_bytes, pack, unpack
 from ratemesh.methods.alg1 import Alg1
-from ratemesh.methods.messages import StatsMessage, message_bytes, pack, unpack
-from ratemesh.methods.numbers import FORMATS
 from toy_codecs import SETTINGS, D, K, codec_of, stream_of
 
 every_codec = pytest.mark.parametrize("words", SETTINGS)

@@ -9,8 +9,9 @@ import torch
 
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.site import ExperimentSite, Plan
-from ratemesh.methods.protocol import Exchange, Payload
+from ratemesh.experiment.plan import ExperimentSite, Plan
+from ratemesh.messages.formats import Payload
+from ratemesh.training.protocol import Exchange
 
 SMALL: dict[str, Any] = {
     "rounds": 3,

@@ -15,7 +15,7 @@ from ratemesh.data.files import Folder, Mnist, Npz, Parquet
 from ratemesh.data.readers import arrays
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import load_config
-from ratemesh.experiment.site import Plan
+from ratemesh.experiment.plan import Plan
 
 DRAW = np.random.default_rng(0)
 HWC = DRAW.integers(0, 256, (30, 8, 6, 3), dtype=np.uint8)

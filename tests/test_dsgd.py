@@ -6,11 +6,11 @@ import torch
 from ratemesh.encoders.networks import Mlp
 from ratemesh.errors import RatemeshError
 from ratemesh.graph.topology import of_edges
-from ratemesh.methods.averaging import Scope, alike, mixable
-from ratemesh.methods.classifier import Classifier
 from ratemesh.methods.dsgd import DSgd, DSgdProgram
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Node
+from ratemesh.training.averaging import Scope, alike, mixable
+from ratemesh.training.classifier import Classifier
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Node
 from test_method_contract import LINE, nodes, play
 
 

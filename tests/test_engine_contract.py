@@ -11,7 +11,7 @@ import torch
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.engines.protocol import Played
 from ratemesh.errors import InputError, NonFiniteError, RatemeshError
-from ratemesh.methods.protocol import Payload
+from ratemesh.messages.formats import Payload
 from toy_engines import ALONE, NODES, SharedRay
 from toy_sites import factory
 

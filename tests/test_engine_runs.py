@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ratemesh.experiment.experiment import resume, run
-from ratemesh.experiment.files import read_tensors
+from ratemesh.experiment.storage import read_tensors
 from test_experiment import TINY
 from toy_engines import ALONE, NODES
 

@@ -20,7 +20,7 @@ import ratemesh
 from ratemesh.errors import InputError, NonFiniteError, RatemeshError, RatemeshWarning
 from ratemesh.experiment import records
 from ratemesh.experiment.experiment import resume, run
-from ratemesh.experiment.files import read_tensors
+from ratemesh.experiment.storage import read_tensors
 
 TINY: dict[str, Any] = {
     "rounds": 6,

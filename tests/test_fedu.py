@@ -7,9 +7,9 @@ from torch import nn
 from ratemesh.encoders.networks import Conv4, Mlp
 from ratemesh.encoders.resnet import ResNet18
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.averaging import mixable
 from ratemesh.methods.fedu import FedU, FedUProgram, watched_weights
-from ratemesh.methods.local import LocalSpec
+from ratemesh.training.averaging import mixable
+from ratemesh.training.local import LocalSpec
 from test_method_contract import nodes, play
 from test_star import STAR, still
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ratemesh.methods.averaging import mixable
 from ratemesh.methods.fedu2 import FedU2, harmony
+from ratemesh.training.averaging import mixable
 from test_method_contract import nodes, play
 from test_star import STAR, still
 

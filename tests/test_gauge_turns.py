@@ -7,9 +7,9 @@ from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders.networks import Mlp
-from ratemesh.methods.messages import StatsMessage
-from ratemesh.methods.switches import Gauge, GaugeSpec
+from ratemesh.messages.statistics import StatsMessage
 from ratemesh.metrics.geometry import relative_distance
+from ratemesh.training.switches import Gauge, GaugeSpec
 
 K, D = 3, 8
 TWO_COLOURS = {"pair": nx.path_graph(2), "path": nx.path_graph(5), "star": nx.star_graph(4), "ring": nx.cycle_graph(6)}

@@ -12,10 +12,13 @@ LAYERS = [
     {"errors", "seeds", "specs", "threads", "_version"},
     {"core"},
     {"graph", "data", "encoders", "metrics"},
+    {"messages"},
+    {"training"},
     {"methods"},
     {"engines"},
     {"experiment"},
     {"report"},
+    {"studies"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-
-from ratemesh.experiment.lines import Lines
+from benchmarks.lines import Lines
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rich.console import Console
 from ratemesh.cli.watch import sparkline, view
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
-from ratemesh.report.compare import Entry, check_comparable
+from ratemesh.studies.compare import Entry, check_comparable
 from test_cli import SMOKE, call
 
 

@@ -10,8 +10,8 @@ from ratemesh.data.augment import AugmentSpec
 from ratemesh.encoders.networks import Conv4, Mlp
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.site import Plan
-from ratemesh.methods.local import LocalSpec, LocalTrainer, batches
+from ratemesh.experiment.plan import Plan
+from ratemesh.training.local import LocalSpec, LocalTrainer, batches
 
 ALL_ON = {"epochs": 2, "batch_size": 8, "schedule": "cosine", "decay_rounds": 4}
 AUGMENT = {"crop_scale": (0.5, 1), "flip": 0.5, "rotate": 10, "brightness": 0.3, "contrast": 0.3, "blur": 0.5}

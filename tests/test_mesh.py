@@ -20,11 +20,11 @@ from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.launch import gather, run_sites, write_sites
+from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.processes import start, stop
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.site import Plan
-from ratemesh.experiment.sites import load_router
-from ratemesh.report.compare import budget
+from ratemesh.experiment.site_files import load_router
+from ratemesh.studies.compare import budget
 from test_experiment import TINY
 
 pytestmark = [pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning"), pytest.mark.timeout(300)]

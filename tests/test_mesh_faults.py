@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from benchmarks.faults import DEADLINE, Sites, bench_plan, intruder
 
-from ratemesh.experiment.faults import DEADLINE, Sites, bench_plan, intruder
 from ratemesh.experiment.launch import gather, start_site, write_sites
+from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.site import Plan
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -35,7 +35,7 @@ def allowed(*command: str) -> bool:
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    """The mesh that `ratemesh bench faults` breaks, long enough to be broken in the middle."""
+    """The mesh that `python -m benchmarks.faults` breaks, long enough to be broken in the middle."""
     return bench_plan(ROUNDS)
 
 

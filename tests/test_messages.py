@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.messages import NO_FRAME, StatsMessage, pack, unpack
+from ratemesh.messages.statistics import NO_FRAME, StatsMessage, pack, unpack
 
 counts_lists = st.lists(st.integers(0, 7), min_size=1, max_size=4)
 K, D = 2, 3

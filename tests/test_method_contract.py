@@ -9,13 +9,13 @@ from ratemesh.data.datasets import Subspaces
 from ratemesh.data.partition import stratified
 from ratemesh.encoders.networks import Mlp
 from ratemesh.engines.meter import Traffic
-from ratemesh.engines.router import Router
+from ratemesh.engines.rounds import RoundMail
 from ratemesh.graph.topology import Topology, of_edges
 from ratemesh.methods import METHODS
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Exchange, MethodSpec, Node, Program, RoundLog
-from ratemesh.methods.star import StarSpec
 from ratemesh.seeds import generator
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Exchange, MethodSpec, Node, Program, RoundLog
+from ratemesh.training.star import StarSpec
 
 SETTINGS = {
     "default": {"coupling": {"schedule": "late", "start": 2}},
@@ -75,7 +75,7 @@ def nodes(topology: Topology, seed: int = 0) -> list[Node]:
 
 def play(programs: Sequence[Program], t: int) -> tuple[list[RoundLog], Traffic]:
     """Play a round as plainly as can be: the same router as the engine, no processes."""
-    router = Router(len(programs))
+    mail = RoundMail(len(programs))
     rounds = {i: program.round(t) for i, program in enumerate(programs)}
     logs: dict[int, RoundLog] = {}
 
@@ -86,16 +86,16 @@ def play(programs: Sequence[Program], t: int) -> tuple[list[RoundLog], Traffic]:
             logs[i] = end.value
         else:
             assert isinstance(event, Exchange)
-            router.post(i, event)
+            mail.post(i, event)
 
     for i in rounds:
         step(i, None)
     while len(logs) < len(programs):
-        ready = router.ready()
-        assert ready, router.stuck()
+        ready = mail.ready()
+        assert ready, mail.stuck()
         for i, inbox in ready:
             step(i, inbox)
-    return [logs[i] for i in sorted(logs)], router.traffic
+    return [logs[i] for i in sorted(logs)], mail.traffic
 
 
 def make(case: tuple[str, str], topology: Topology) -> tuple[MethodSpec, list[Node], list[Program]]:

@@ -8,8 +8,8 @@ from torch import nn
 
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.optimizers import MUON_LR, VECTORS, Muon, make_optimizers, orthogonalised
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.optimizers import MUON_LR, VECTORS, Muon, make_optimizers, orthogonalised
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -9,9 +9,9 @@ from torch import Tensor
 from ratemesh.encoders.networks import Conv4
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.graph.topology import Star, of_edges
-from ratemesh.methods.local import LocalSpec
 from ratemesh.methods.orchestra import Orchestra, OrchestraProgram, global_centres, local_centres, turned
-from ratemesh.methods.protocol import Node
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Node
 from test_method_contract import nodes, play
 from test_star import STAR, still
 

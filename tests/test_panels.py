@@ -3,7 +3,7 @@
 import pytest
 
 from ratemesh.errors import InputError
-from ratemesh.experiment.panels import PANELS, SCALES, load_panel, panel_file
+from ratemesh.studies.panels import PANELS, SCALES, load_panel, panel_file
 
 
 @pytest.mark.parametrize("scale", SCALES)

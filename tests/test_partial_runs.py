@@ -12,7 +12,7 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace
 from ratemesh.encoders import ENCODERS
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.files import read_json
+from ratemesh.experiment.storage import read_json
 from ratemesh.report.cost import cost_of
 from ratemesh.report.figures import consensus
 from ratemesh.report.numbers import in_percent

@@ -9,7 +9,7 @@ import torch
 
 from ratemesh.encoders import ENCODERS
 from ratemesh.errors import InputError
-from ratemesh.experiment.files import read_tensors, write_tensors
+from ratemesh.experiment.storage import read_tensors, write_tensors
 from ratemesh.report.cost import cost_of
 from ratemesh.report.folders import open_runs
 from ratemesh.report.page import write_report

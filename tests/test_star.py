@@ -9,13 +9,13 @@ import torch
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshError, RatemeshWarning
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.site import Plan
+from ratemesh.experiment.plan import Plan
 from ratemesh.graph.topology import Star, of_edges
-from ratemesh.methods.averaging import mixable
 from ratemesh.methods.fedsimclr import FedSimClr, FedSimClrProgram
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Node
-from ratemesh.methods.star import StarSpec, collapse
+from ratemesh.training.averaging import mixable
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Node
+from ratemesh.training.star import StarSpec, collapse
 from test_method_contract import METHODS, nodes, play
 
 STAR = Star(nodes=3).build(0)

@@ -7,7 +7,7 @@ from PIL import Image
 
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.files import write_tensors
+from ratemesh.experiment.storage import write_tensors
 from ratemesh.report.figures import draw_structure
 from toy_runs import features
 

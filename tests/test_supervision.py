@@ -6,8 +6,8 @@ import torch
 
 from ratemesh.encoders.networks import Mlp
 from ratemesh.methods.alg1 import Alg1
-from ratemesh.methods.classifier import Classifier
-from ratemesh.methods.switches import Supervision
+from ratemesh.training.classifier import Classifier
+from ratemesh.training.switches import Supervision
 from test_method_contract import LINE, nodes, play
 
 

@@ -9,12 +9,12 @@ import pytest
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import Progress
-from ratemesh.experiment.panels import SCALES
-from ratemesh.experiment.table1 import DATASETS, DIGITS, ROWS, row_configs, table_configs
 from ratemesh.experiment.trials import plan_trials
 from ratemesh.report.cited import TABLE
-from ratemesh.report.compare import Entry, budget, check_comparable
-from ratemesh.report.table1 import Table, as_latex, as_markdown, as_text, make_table, run_table
+from ratemesh.studies.compare import Entry, budget, check_comparable
+from ratemesh.studies.panels import SCALES
+from ratemesh.studies.table1 import Table, as_latex, as_markdown, as_text, make_table, run_table
+from ratemesh.studies.table1_rows import DATASETS, DIGITS, ROWS, row_configs, table_configs
 
 TOY: dict[str, Any] = {
     "rounds": 1,

@@ -16,8 +16,8 @@ from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import proportion_gap, theorem1_gaps
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.report.theory import Link, clustered_problem, iid_problem, run_theory, solve
-from ratemesh.report.theory_checks import Setting, isotropic_optimum, near, numerical_rank, structure_checks
+from ratemesh.studies.theory import Link, clustered_problem, iid_problem, run_theory, solve
+from ratemesh.studies.theory_checks import Setting, isotropic_optimum, near, numerical_rank, structure_checks
 from toy_cli import call
 
 KEYS = ["theorem", "property", "predicted", "measured", "tolerance", "holds"]

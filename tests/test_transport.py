@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.transport import (
+from ratemesh.training.sinkhorn import (
     log_map,
     sinkhorn,
     sliced_uniformity,

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from ratemesh.encoders.networks import Mlp
 from ratemesh.engines.meter import Traffic
-from ratemesh.engines.router import Router
+from ratemesh.engines.rounds import RoundMail
 from ratemesh.experiment.presets import PRESETS
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Node, Program
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Node, Program
 
 K, P, D = 4, 6, 5
 LABELS = ((0, 1), (1, 2, 3), (0, 2))  # Algorithm 2 gives {0, 1} and {1, 2}: agent 1 is replicated
@@ -50,18 +50,18 @@ def make_nodes(
 
 
 def play(programs: Sequence[Program], t: int) -> Traffic:
-    router = Router(len(programs))
+    mail = RoundMail(len(programs))
     rounds = {i: program.round(t) for i, program in enumerate(programs)}
     inboxes: list[tuple[int, object]] = [(i, None) for i in rounds]
     while rounds:
         for i, inbox in inboxes:
             try:
-                router.post(i, next(rounds[i]) if inbox is None else rounds[i].send(inbox))  # type: ignore[arg-type]
+                mail.post(i, next(rounds[i]) if inbox is None else rounds[i].send(inbox))  # type: ignore[arg-type]
             except StopIteration:
                 del rounds[i]
-        inboxes = list(router.ready())
-        assert inboxes or not rounds, router.stuck()
-    return router.traffic
+        inboxes = list(mail.ready())
+        assert inboxes or not rounds, mail.stuck()
+    return mail.traffic
 
 
 class Paper:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from ratemesh.messages.interface import CodecSpec
+from ratemesh.messages.statistics import Stream
 from ratemesh.methods.alg1 import Alg1
-from ratemesh.methods.coding import CodecSpec
-from ratemesh.methods.messages import Stream
 
 K, D = 3, 6
 SETTINGS: dict[str, Any] = {

@@ -11,7 +11,8 @@ import torch
 
 from ratemesh.engines.protocol import Site, SiteFactory
 from ratemesh.errors import InputError, NonFiniteError
-from ratemesh.methods.protocol import Exchange, Payload, Round
+from ratemesh.messages.formats import Payload
+from ratemesh.training.protocol import Exchange, Round
 
 
 class Toy:

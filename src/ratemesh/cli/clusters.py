@@ -41,7 +41,7 @@ def clusters(
     from ratemesh.errors import InputError
     from ratemesh.experiment.clusters import Clustering
     from ratemesh.experiment.config import load_config
-    from ratemesh.experiment.site import Plan
+    from ratemesh.experiment.plan import Plan
     from ratemesh.report.figures.clusters import draw
 
     if at_least > 1 and not optimal:

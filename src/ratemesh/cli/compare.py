@@ -38,8 +38,8 @@ def compare(
     Example: `ratemesh compare experiments/digits.toml experiments/digits-paper.toml --trials 2`
     """
     from ratemesh.experiment.config import load_config
-    from ratemesh.report.compare import Entry, run_comparison
     from ratemesh.report.page import write_report
+    from ratemesh.studies.compare import Entry, run_comparison
 
     entries = [Entry(path.stem, load_config(path, [*at_data_dir(data_dir), *(set_ or [])])) for path in configs]
     with screen.Board() as board:

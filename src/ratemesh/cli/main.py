@@ -11,7 +11,6 @@ import typer
 
 import ratemesh
 from ratemesh.cli import screen
-from ratemesh.cli.bench import bench_app
 from ratemesh.cli.clusters import clusters
 from ratemesh.cli.compare import compare
 from ratemesh.cli.data import DataDir, at_data_dir
@@ -76,7 +75,7 @@ def demo(
 
     Example: `ratemesh demo --out runs/demo`
     """
-    from ratemesh.report.demo import run_demo
+    from ratemesh.studies.demo import run_demo
 
     if out.exists() and any(out.iterdir()):
         raise InputError(f"out must be a new or empty folder; '{out}' exists. Choose another with --out, or delete it.")
@@ -179,7 +178,6 @@ app.command()(clusters)
 app.command()(node)
 app.command()(router)
 app.command()(launch)
-app.add_typer(bench_app)
 app.add_typer(certs_app)
 app.add_typer(data_app)
 

@@ -56,7 +56,7 @@ def node(
 
     Example: `ratemesh node --config clinic-a.toml`
     """
-    from ratemesh.experiment.sites import load_site
+    from ratemesh.experiment.site_files import load_site
     from ratemesh.experiment.standalone import run_node
 
     spec = load_site(config, insecure=insecure)
@@ -82,7 +82,7 @@ def router(
     Example: `ratemesh router --config router.toml`
     """
     from ratemesh.engines.zenoh_link import open_session
-    from ratemesh.experiment.sites import load_router
+    from ratemesh.experiment.site_files import load_router
 
     spec = load_router(config, insecure=insecure)
     session = open_session(spec.link(), None, spec.fingerprint().hex())

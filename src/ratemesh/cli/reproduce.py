@@ -7,7 +7,7 @@ import typer
 
 from ratemesh.cli import screen
 from ratemesh.cli.data import DataDir, at_data_dir
-from ratemesh.experiment.panels import PANELS, SCALES
+from ratemesh.studies.panels import PANELS, SCALES
 
 
 def reproduce(
@@ -24,9 +24,9 @@ def reproduce(
 
     Example: `ratemesh reproduce mnist-iid --trials 3`
     """
-    from ratemesh.experiment.panels import load_panel
-    from ratemesh.report.compare import Entry, run_comparison
     from ratemesh.report.page import write_report
+    from ratemesh.studies.compare import Entry, run_comparison
+    from ratemesh.studies.panels import load_panel
 
     config = load_panel(panel, scale, [*at_data_dir(data_dir), *(set_ or [])])
     folder = out or Path("runs") / f"{panel}-{scale}"

@@ -21,8 +21,8 @@ from ratemesh.experiment.experiment import Progress as OnRound
 from ratemesh.experiment.presets import PRESETS
 from ratemesh.experiment.trials import Interval, TrialsResult
 from ratemesh.graph import TOPOLOGIES
+from ratemesh.messages.codecs import CODECS
 from ratemesh.methods import METHODS
-from ratemesh.methods.codecs import CODECS
 from ratemesh.specs import NamedSpec, Spec, nearest
 
 console = Console(soft_wrap=False, highlight=False)

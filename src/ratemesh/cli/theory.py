@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ratemesh.cli import screen
-from ratemesh.report.theory_checks import Check, Setting
+from ratemesh.studies.theory_checks import Check, Setting
 
 TITLES = {
     "1": "Theorem 1: the optimum of (opt1), i.i.d. nodes on a ring",
@@ -40,7 +40,7 @@ def theory(
 
     Example: `ratemesh theory --out runs/theory`
     """
-    from ratemesh.report.theory import run_theory
+    from ratemesh.studies.theory import run_theory
 
     setting = Setting(nodes, classes, rank, rounds, seed, d, eps2)
     result = run_theory(out, setting, screen.say)

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.protocol import Payload
+from ratemesh.messages.formats import Payload
 
 MAGIC = b"RMSH"
 VERSION = 1
@@ -114,7 +114,7 @@ def seal(message: Message) -> bytes:
     return head + body
 
 
-def open_envelope(data: bytes, limits: Limits = Limits()) -> Message:  # noqa: B008 - frozen
+def open_envelope(data: bytes, limits: Limits = Limits()) -> Message:
     """Read and check bytes from the network; raises `BadMessageError` and nothing else."""
     if not HEADER.size <= len(data) <= HEADER.size + limits.body:
         raise BadMessageError("size", f"{len(data)} bytes, not {HEADER.size} to {HEADER.size + limits.body}")

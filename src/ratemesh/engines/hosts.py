@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from ratemesh.engines import wire
 from ratemesh.engines.protocol import Site, SiteFactory
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.protocol import Exchange, Inbox, Payload, Round, RoundLog
+from ratemesh.messages.formats import Payload
+from ratemesh.training.protocol import Exchange, Inbox, Round, RoundLog
 
 Event = Exchange | RoundLog
 

@@ -10,9 +10,10 @@ from pydantic import Field
 
 from ratemesh.engines.hosts import Event, Host, LocalHost, WorkerHost
 from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
-from ratemesh.engines.router import play_round
-from ratemesh.methods.protocol import Inbox, Payload
+from ratemesh.engines.rounds import play_round
+from ratemesh.messages.formats import Payload
 from ratemesh.threads import cores, pinned
+from ratemesh.training.protocol import Inbox
 
 
 class InProcess(EngineSpec):

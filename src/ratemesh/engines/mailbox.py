@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ratemesh.engines.envelope import EVERYONE, BadMessageError, Kind, Message
-from ratemesh.methods.protocol import Payload
+from ratemesh.messages.formats import Payload
 
 NEVER = float("-inf")
 

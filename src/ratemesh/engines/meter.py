@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from ratemesh.methods.protocol import Payload
+from ratemesh.messages.formats import Payload
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from ratemesh.engines.envelope import EVERYONE, BadMessageError, Kind, Message, 
 from ratemesh.engines.mailbox import NEVER, Mailbox, Rules, Slot
 from ratemesh.engines.meter import Traffic
 from ratemesh.engines.protocol import Site
-from ratemesh.engines.router import refuse_strangers
+from ratemesh.engines.rounds import refuse_strangers
 from ratemesh.engines.transport import Arrived, Presence, Transport
 from ratemesh.errors import InputError, RatemeshError
-from ratemesh.methods.protocol import Exchange, Inbox, Payload, RoundLog
+from ratemesh.messages.formats import Payload
+from ratemesh.training.protocol import Exchange, Inbox, RoundLog
 
 
 @dataclass

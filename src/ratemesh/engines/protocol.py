@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from ratemesh.engines.meter import Traffic
-from ratemesh.methods.protocol import Payload, Round, RoundLog
+from ratemesh.messages.formats import Payload
 from ratemesh.specs import NamedSpec
+from ratemesh.training.protocol import Round, RoundLog
 
 
 class Site(Protocol):

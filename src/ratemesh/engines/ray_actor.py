@@ -18,7 +18,7 @@ from ratemesh.engines.hosts import LocalHost
 from ratemesh.engines.meter import Parcel, nbytes
 from ratemesh.engines.protocol import SiteFactory
 from ratemesh.errors import InputError
-from ratemesh.methods.protocol import Exchange, RoundLog
+from ratemesh.training.protocol import Exchange, RoundLog
 
 
 @dataclass(frozen=True)

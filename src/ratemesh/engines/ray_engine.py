@@ -15,9 +15,10 @@ from ratemesh.engines.meter import Parcel
 from ratemesh.engines.protocol import Played, SiteFactory
 from ratemesh.engines.ray_actor import NodeActor, Posted
 from ratemesh.engines.ray_cluster import free, gist
-from ratemesh.engines.router import play_round
+from ratemesh.engines.rounds import play_round
 from ratemesh.errors import RatemeshError, RatemeshWarning
-from ratemesh.methods.protocol import Payload, RoundLog
+from ratemesh.messages.formats import Payload
+from ratemesh.training.protocol import RoundLog
 
 LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
 """What Ray raises when an actor is gone, or messages that went with the actor that had sent them."""

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from safetensors.torch import load, save
 
 from ratemesh import errors
-from ratemesh.methods.protocol import Payload
+from ratemesh.messages.formats import Payload
 
 
 @dataclass(frozen=True)

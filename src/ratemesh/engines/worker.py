@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from ratemesh.engines import wire
 from ratemesh.engines.hosts import LocalHost
 from ratemesh.engines.protocol import SiteFactory
-from ratemesh.methods.protocol import Exchange
+from ratemesh.training.protocol import Exchange
 
 
 def main(descriptor: int) -> None:

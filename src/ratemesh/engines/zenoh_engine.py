@@ -23,7 +23,8 @@ from ratemesh.engines.meter import Traffic
 from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
 from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec, load_zenoh
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.protocol import Payload, RoundLog
+from ratemesh.messages.formats import Payload
+from ratemesh.training.protocol import RoundLog
 
 
 class Zenoh(EngineSpec):

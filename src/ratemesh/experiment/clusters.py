@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ratemesh.core.theory import Proportions
-from ratemesh.experiment.site import Memory, Plan
+from ratemesh.experiment.plan import Memory, Plan
 from ratemesh.graph.clusters import (
     Cluster,
     hops_inside,
@@ -18,7 +18,7 @@ from ratemesh.graph.clusters import (
 from ratemesh.graph.optimal_clusters import optimal_label_cover
 from ratemesh.graph.topology import Topology
 from ratemesh.methods.alg3 import Alg3
-from ratemesh.methods.cluster_plan import ClusterPlan
+from ratemesh.training.cluster_plan import ClusterPlan
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from ratemesh.errors import InputError
 from ratemesh.experiment.presets import NAMES, PRESETS, merged, preset_for
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.methods import METHODS, MethodSpec
-from ratemesh.methods.local import LocalSpec
 from ratemesh.specs import NamedSpec, Spec, explain, nearest, resolve
+from ratemesh.training.local import LocalSpec
 
 
 def _named(registry: Mapping[str, type[Any]], base: type[NamedSpec], where: str) -> Any:

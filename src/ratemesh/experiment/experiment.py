@@ -10,10 +10,10 @@ from typing import Any
 
 from ratemesh.engines.protocol import Engine, Played
 from ratemesh.experiment.config import Config, load_config, make_config
-from ratemesh.experiment.files import read_json
 from ratemesh.experiment.outcome import finish, glance, keep_initial
+from ratemesh.experiment.plan import Plan, factory
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.site import Plan, factory
+from ratemesh.experiment.storage import read_json
 
 Progress = Callable[[Mapping[str, Any]], None]
 """Called with every round's record as soon as it is safe on disk."""

@@ -14,9 +14,9 @@ from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.outcome import finish
+from ratemesh.experiment.plan import Plan, factory
 from ratemesh.experiment.processes import last_words, start, stop
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.site import Plan, factory
 
 
 def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.engines.protocol import Engine
-from ratemesh.experiment.files import write_json, write_tensors
+from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
-from ratemesh.experiment.site import Plan, spaced
+from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
-from ratemesh.methods.protocol import Payload
+from ratemesh.messages.formats import Payload
 from ratemesh.metrics.evaluate import Learned, evaluate, subspace_accuracies
 from ratemesh.metrics.geometry import relative_distance
 from ratemesh.metrics.partial import own_accuracy, partial_accuracies

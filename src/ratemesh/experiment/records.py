@@ -27,7 +27,7 @@ import torch
 
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import Config, load_config
-from ratemesh.experiment.files import plain, read_json, write_json, write_text
+from ratemesh.experiment.storage import plain, read_json, write_json, write_text
 from ratemesh.threads import cores
 
 SCHEMA = 1

@@ -17,13 +17,13 @@ from ratemesh.engines.zenoh_link import ZenohTransport
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import Progress
-from ratemesh.experiment.files import write_json
+from ratemesh.experiment.plan import ExperimentSite, Plan
 from ratemesh.experiment.records import SCHEMA, RunFolder
-from ratemesh.experiment.site import ExperimentSite, Plan
-from ratemesh.experiment.sites import SiteSpec
-from ratemesh.methods.protocol import Node
+from ratemesh.experiment.site_files import SiteSpec
+from ratemesh.experiment.storage import write_json
 from ratemesh.metrics.evaluate import subspace_accuracies
 from ratemesh.threads import pinned
+from ratemesh.training.protocol import Node
 
 SETTLE_SECONDS = 3.0
 """How long a starting site listens for peers before it goes on."""

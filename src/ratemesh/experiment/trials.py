@@ -10,8 +10,8 @@ from typing import Any
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.experiment import Progress, resume, run
-from ratemesh.experiment.files import read_json, write_json, write_text
 from ratemesh.experiment.records import SCHEMA, RunFolder
+from ratemesh.experiment.storage import read_json, write_json, write_text
 
 CONFIDENCE = 0.95
 

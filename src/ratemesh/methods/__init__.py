@@ -8,7 +8,7 @@ from ratemesh.methods.fedsimclr import FedSimClr
 from ratemesh.methods.fedu import FedU
 from ratemesh.methods.fedu2 import FedU2
 from ratemesh.methods.orchestra import Orchestra
-from ratemesh.methods.protocol import MethodSpec
+from ratemesh.training.protocol import MethodSpec
 
 METHODS: dict[str, type[MethodSpec]] = {
     "alg1": Alg1,

@@ -19,11 +19,13 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
 from ratemesh.graph import Topology
 from ratemesh.graph.holders import split_in_words
-from ratemesh.methods.codecs import PACKED, CodecField
-from ratemesh.methods.local import LocalSpec, LocalTrainer
-from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
-from ratemesh.methods.protocol import Exchange, Inbox, MethodSpec, Node, Payload, Round, RoundLog
-from ratemesh.methods.switches import (
+from ratemesh.messages.codecs import PACKED, CodecField
+from ratemesh.messages.formats import Payload
+from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
+from ratemesh.metrics.geometry import overlap, relative_distance, share_class
+from ratemesh.training.local import LocalSpec, LocalTrainer
+from ratemesh.training.protocol import Exchange, Inbox, MethodSpec, Node, Round, RoundLog
+from ratemesh.training.switches import (
     CouplingSpec,
     Gauge,
     GaugeSpec,
@@ -34,7 +36,6 @@ from ratemesh.methods.switches import (
     warm_start,
     with_prior,
 )
-from ratemesh.metrics.geometry import overlap, relative_distance, share_class
 
 
 class Alg1(MethodSpec):

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
+from ratemesh.messages.formats import Payload
 from ratemesh.methods.alg1 import Alg1, Alg1Program
-from ratemesh.methods.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Exchange, Inbox, Node, Payload
-from ratemesh.methods.switches import Supervision
+from ratemesh.training.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Exchange, Inbox, Node
+from ratemesh.training.switches import Supervision
 
 
 class Alg1Weights(Alg1):

@@ -21,13 +21,13 @@ from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges
 from ratemesh.graph.holders import split_in_words
+from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.methods.alg1 import Alg1, Alg1Program
-from ratemesh.methods.cluster_plan import ClusterPlan
-from ratemesh.methods.local import LocalSpec, LocalTrainer
-from ratemesh.methods.messages import StatsMessage, Stream, message_bytes
-from ratemesh.methods.partial_gauge import PartialGauge, PartialGaugeSpec
-from ratemesh.methods.protocol import Exchange, Node, Round
-from ratemesh.methods.switches import Supervision, warm_start, with_prior
+from ratemesh.training.cluster_plan import ClusterPlan
+from ratemesh.training.local import LocalSpec, LocalTrainer
+from ratemesh.training.partial_gauge import PartialGauge, PartialGaugeSpec
+from ratemesh.training.protocol import Exchange, Node, Round
+from ratemesh.training.switches import Supervision, warm_start, with_prior
 
 
 class Alg3(Alg1):

@@ -13,11 +13,12 @@ from torch import Tensor
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.graph import Topology
-from ratemesh.methods.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
-from ratemesh.methods.classifier import Classifier
-from ratemesh.methods.local import LocalTrainer
-from ratemesh.methods.protocol import MethodSpec, Node, Payload, Round
+from ratemesh.messages.formats import Payload
 from ratemesh.metrics.geometry import overlap
+from ratemesh.training.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
+from ratemesh.training.classifier import Classifier
+from ratemesh.training.local import LocalTrainer
+from ratemesh.training.protocol import MethodSpec, Node, Round
 
 
 class DSgd(MethodSpec):

@@ -12,9 +12,9 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from ratemesh.methods.contrastive import Projected, nt_xent
-from ratemesh.methods.protocol import Node
-from ratemesh.methods.star import StarProgram, StarSpec
+from ratemesh.training.contrastive import Projected, nt_xent
+from ratemesh.training.protocol import Node
+from ratemesh.training.star import StarProgram, StarSpec
 
 
 class FedSimClr(StarSpec):

@@ -25,11 +25,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.averaging import load_mixable
-from ratemesh.methods.contrastive import Projected, follow, head, regression_loss
-from ratemesh.methods.protocol import Node, Payload, RoundLog
-from ratemesh.methods.star import StarProgram, StarSpec, load_target, target_state
+from ratemesh.messages.formats import Payload
 from ratemesh.seeds import seeded
+from ratemesh.training.averaging import load_mixable
+from ratemesh.training.contrastive import Projected, follow, head, regression_loss
+from ratemesh.training.protocol import Node, RoundLog
+from ratemesh.training.star import StarProgram, StarSpec, load_target, target_state
 
 
 class Predicting(nn.Module):

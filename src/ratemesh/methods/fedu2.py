@@ -24,11 +24,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ratemesh.methods.averaging import min_norm_weights, mixable, weighted_mean
+from ratemesh.messages.formats import Payload
 from ratemesh.methods.fedsimclr import FedSimClr, FedSimClrProgram
-from ratemesh.methods.protocol import Node, Payload, RoundLog
-from ratemesh.methods.transport import sliced_uniformity, transport_uniformity
 from ratemesh.seeds import generator
+from ratemesh.training.averaging import min_norm_weights, mixable, weighted_mean
+from ratemesh.training.protocol import Node, RoundLog
+from ratemesh.training.sinkhorn import sliced_uniformity, transport_uniformity
 
 
 class FedU2(FedSimClr):

@@ -28,12 +28,13 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.graph import Topology
-from ratemesh.methods.contrastive import Projected, follow
-from ratemesh.methods.local import LocalSpec
-from ratemesh.methods.protocol import Node, Payload, Round, RoundLog
-from ratemesh.methods.star import StarProgram, StarSpec, load_target, target_state
-from ratemesh.methods.transport import sinkhorn, sphere
+from ratemesh.messages.formats import Payload
 from ratemesh.seeds import generator, seeded
+from ratemesh.training.contrastive import Projected, follow
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Node, Round, RoundLog
+from ratemesh.training.sinkhorn import sinkhorn, sphere
+from ratemesh.training.star import StarProgram, StarSpec, load_target, target_state
 
 LOCAL_PASSES, LOCAL_SINKHORN = 5, 10
 GLOBAL_RATE, GLOBAL_MOMENTUM, GLOBAL_DECAY = 0.01, 0.9, 1e-4

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
-from ratemesh.experiment.files import read_json, read_tensors
 from ratemesh.experiment.records import SCHEMA, RunFolder
+from ratemesh.experiment.storage import read_json, read_tensors
 from ratemesh.experiment.trials import Interval
 
 LABEL_AWARE = "acc_label_aware"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
-from ratemesh.experiment.files import read_tensors
 from ratemesh.experiment.outcome import edge_distances
 from ratemesh.experiment.records import RunFolder
+from ratemesh.experiment.storage import read_tensors
 from ratemesh.report.runs import Run, open_run
 
 

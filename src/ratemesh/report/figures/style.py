@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ratemesh.experiment.files import write_bytes
+from ratemesh.experiment.storage import write_bytes
 from ratemesh.report.runs import Run
 
 FORMATS = ("png", "svg", "pdf")

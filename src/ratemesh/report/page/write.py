@@ -9,7 +9,7 @@ from string import Template
 
 from ratemesh._version import __version__
 from ratemesh.errors import InputError
-from ratemesh.experiment.files import write_text
+from ratemesh.experiment.storage import write_text
 from ratemesh.report.cost import Cost, cost_of
 from ratemesh.report.figures import FIGURES, Drawn
 from ratemesh.report.figures.style import FORMATS

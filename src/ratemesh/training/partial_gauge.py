@@ -12,8 +12,8 @@ from pydantic import Field
 from ratemesh.core.gauge import align
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
-from ratemesh.methods.messages import NO_FRAME, StatsMessage
-from ratemesh.methods.switches import Gauge, GaugeSpec
+from ratemesh.messages.statistics import NO_FRAME, StatsMessage
+from ratemesh.training.switches import Gauge, GaugeSpec
 
 
 class PartialGaugeSpec(GaugeSpec):

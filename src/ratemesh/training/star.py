@@ -30,12 +30,13 @@ from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.graph import Topology
-from ratemesh.methods.averaging import check_weights, load_mixable, mixable, weighted_mean
-from ratemesh.methods.contrastive import Projected, head
-from ratemesh.methods.local import LocalSpec, LocalTrainer
-from ratemesh.methods.protocol import Exchange, Inbox, MethodSpec, Node, Payload, Program, Round, RoundLog
+from ratemesh.messages.formats import Payload
 from ratemesh.metrics.geometry import effective_rank, overlap
 from ratemesh.seeds import seeded
+from ratemesh.training.averaging import check_weights, load_mixable, mixable, weighted_mean
+from ratemesh.training.contrastive import Projected, head
+from ratemesh.training.local import LocalSpec, LocalTrainer
+from ratemesh.training.protocol import Exchange, Inbox, MethodSpec, Node, Program, Round, RoundLog
 
 
 class StarSpec(MethodSpec):

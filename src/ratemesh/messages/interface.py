@@ -1,17 +1,14 @@
 """What every codec of class statistics has in common (see `codecs`)."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ratemesh.core.moments import nearest_moments
-from ratemesh.methods.numbers import Layout, Numbers, Parts, layout_bytes
+from ratemesh.messages.formats import Layout, Numbers, Parts, Payload, layout_bytes
 from ratemesh.specs import NamedSpec
-
-Received = Mapping[str, Tensor]
 
 
 class Bound(NamedTuple):
@@ -52,22 +49,22 @@ class CodecSpec(NamedSpec):
         """Return what travels of V (h, d, d)."""
 
     @abstractmethod
-    def decode(self, parts: Received, d: int, dtype: torch.dtype) -> Tensor:
+    def decode(self, parts: Payload, d: int, dtype: torch.dtype) -> Tensor:
         """Return V̂ (h, d, d), symmetric, as far off as `bound` says; parts must have passed `layout` and `fault`."""
 
     @abstractmethod
-    def bound(self, parts: Received, d: int, dtype: torch.dtype) -> Bound:
+    def bound(self, parts: Payload, d: int, dtype: torch.dtype) -> Bound:
         """Return how far V̂ may be from what was sent."""
 
     @abstractmethod
-    def layout(self, h: int, d: int, parts: Received | None = None, *, difference: bool = False) -> Layout:
+    def layout(self, h: int, d: int, parts: Payload | None = None, *, difference: bool = False) -> Layout:
         """Return shapes and types of the parts for h classes: of these parts, or of the largest there can be."""
 
     def size(self, h: int, d: int, *, means: bool) -> int:
         """Return the bytes of V of h classes, and of their means."""
         return layout_bytes(self.layout(h, d)) + (layout_bytes(self.numbers.layout("mu", (h, d))) if means else 0)
 
-    def fault(self, parts: Received, d: int, *, difference: bool = False) -> str:  # noqa: ARG002 - lowrank asks for d
+    def fault(self, parts: Payload, d: int, *, difference: bool = False) -> str:  # noqa: ARG002 - lowrank asks for d
         """Say what no sender could have sent, before anything is decoded; empty when all can be."""
         return self.numbers.fault("V", parts, largest(difference=difference))
 

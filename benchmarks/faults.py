@@ -1,7 +1,9 @@
 """What faults cost: the same small mesh of real sites, undisturbed and broken in real ways."""
 
+import argparse
 import signal
 import subprocess
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
@@ -11,14 +13,14 @@ from typing import Any
 
 import tomli_w
 
+from benchmarks.lines import Lines
 from ratemesh.engines.certs import init
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.launch import gather, start_site, write_sites
-from ratemesh.experiment.lines import Lines
+from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.site import Plan
 
 DEADLINE = 3.0
 """Seconds of silence after which a site of this mesh counts as lost."""
@@ -216,3 +218,24 @@ def _wait_for(file: Path, t: int) -> None:
         if time.monotonic() > until:
             raise RatemeshError(f"site '{file.stem}' did not come to round {t}; see {file.with_suffix('.log')}.")
         time.sleep(0.05)
+
+
+def main() -> None:
+    """Break a mesh of four real sites, one fault after the other, and print what each costs in time and accuracy."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=main.__doc__)
+    parser.add_argument("--rounds", type=int, default=80, help="of every mesh; a site takes some 25 to start")
+    parser.add_argument("--out", type=Path, help="keep the sites' records and logs in this folder, new or empty")
+    arguments = parser.parse_args()
+    if arguments.rounds < 40:
+        parser.error(f"--rounds must be at least 40; got {arguments.rounds}")
+    costs = []
+    with tempfile.TemporaryDirectory(prefix="ratemesh-faults-") as scratch:
+        folder = arguments.out or Path(scratch)
+        for number, fault in enumerate(FAULTS):
+            print(f"{number + 1} of {len(FAULTS)}: {fault}", flush=True)
+            costs.append(measure(fault, folder / f"mesh-{number}", arguments.rounds))
+    print("\n".join(table(costs)))
+
+
+if __name__ == "__main__":
+    main()

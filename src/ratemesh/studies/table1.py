@@ -7,17 +7,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ratemesh.experiment.beside import Track
 from ratemesh.experiment.config import Config
-from ratemesh.experiment.files import write_json, write_text
 from ratemesh.experiment.records import SCHEMA
-from ratemesh.experiment.table1 import ROWS
+from ratemesh.experiment.storage import write_json, write_text
 from ratemesh.report.cited import COLUMNS, DOUBT, SOURCE, TABLE
-from ratemesh.report.compare import Entry, run_comparison
 from ratemesh.report.figures import draw_grids
 from ratemesh.report.folders import open_runs
 from ratemesh.report.numbers import DASH, in_bytes, in_count, in_digits, own_cells
 from ratemesh.report.runs import Run, number
+from ratemesh.studies.beside import Track
+from ratemesh.studies.compare import Entry, run_comparison
+from ratemesh.studies.table1_rows import ROWS
 
 COST = {
     "bytes_per_round": "Bytes a round",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ratemesh.graph.clusters import Cluster, label_cover_clusters, memberships
-from ratemesh.methods.protocol import Node
+from ratemesh.training.protocol import Node
 
 
 class ClusterPlan:

@@ -10,10 +10,9 @@ from torch import Tensor
 from ratemesh.core.rates import half_logdet
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.codecs import PACKED
-from ratemesh.methods.coding import CodecSpec, largest
-from ratemesh.methods.numbers import FLOAT_BYTES, Layout
-from ratemesh.methods.protocol import Payload
+from ratemesh.messages.codecs import PACKED
+from ratemesh.messages.formats import FLOAT_BYTES, Layout, Payload
+from ratemesh.messages.interface import CodecSpec, largest
 
 NO_FRAME = -1
 """Hops of a node whose gauge is not yet tied to the root's."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratemesh.errors import InputError
-from ratemesh.experiment.beside import Track, on_one_core, resume_beside
 from ratemesh.experiment.config import Config
+from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.site import Plan
 from ratemesh.experiment.trials import TrialsResult, is_complete, more_trials, plan_trials, resume_trials, run_trials
+from ratemesh.studies.beside import Track, on_one_core, resume_beside
 
 SAME = ("data", "partition", "seed", "d")
 """Settings that must be equal for a comparison to mean anything."""

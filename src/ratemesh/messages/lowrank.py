@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from ratemesh.errors import InputError
-from ratemesh.methods.coding import Bound, CodecSpec, Received
-from ratemesh.methods.numbers import FORMATS, Layout, Numbers, Parts
+from ratemesh.messages.formats import FORMATS, Layout, Numbers, Parts, Payload
+from ratemesh.messages.interface import Bound, CodecSpec
 
 
 class LowRank(CodecSpec):
@@ -66,14 +66,14 @@ class LowRank(CodecSpec):
         short = size.cumsum(1) < self.energy * size.sum(1, keepdim=True)
         return min(d, 1 + int(short.sum(1).max())) if len(size) else 1
 
-    def decode(self, parts: Received, d: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG002 - factors have d columns
+    def decode(self, parts: Payload, d: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG002 - factors have d columns
         """Return FᵀF, with signs FᵀSF."""
         F = self.numbers.decode("V", parts, dtype)
         signed = F * parts["V.sign"].to(dtype)[:, :, None] if "V.sign" in parts else F
         V = F.mT @ signed
         return (V + V.mT) / 2
 
-    def bound(self, parts: Received, d: int, dtype: torch.dtype) -> Bound:
+    def bound(self, parts: Payload, d: int, dtype: torch.dtype) -> Bound:
         """Bound what was cut off by the weakest direction kept, and what the numbers are off.
 
         No eigenvalue that was cut off is larger than λ_r, and d − r were; with `energy` they add to no more than
@@ -90,7 +90,7 @@ class LowRank(CodecSpec):
         above = tail + numbers if "V.sign" in parts else numbers
         return Bound(tail + numbers, above, tail.minimum(math.sqrt(cut) * weakest) + numbers)
 
-    def layout(self, h: int, d: int, parts: Received | None = None, *, difference: bool = False) -> Layout:
+    def layout(self, h: int, d: int, parts: Payload | None = None, *, difference: bool = False) -> Layout:
         """Return factors of rank r: as given, or with `energy` what came, 1 to d."""
         r = min(self.rank or d, d)
         if self.energy is not None and parts is not None and parts["V"].ndim == 3:
@@ -98,7 +98,7 @@ class LowRank(CodecSpec):
         signs: Layout = {"V.sign": ((h, r), torch.int8)} if difference else {}
         return {**self.numbers.layout("V", (h, r, d)), **signs}
 
-    def fault(self, parts: Received, d: int, *, difference: bool = False) -> str:
+    def fault(self, parts: Payload, d: int, *, difference: bool = False) -> str:
         """Refuse scales out of reach, and signs that are none.
 
         A factor's entries are at most the root of an eigenvalue. What r of d directions leave of a difference decays

@@ -17,11 +17,9 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
-from ratemesh.methods.local import LocalSpec
+from ratemesh.messages.formats import Payload
 from ratemesh.specs import NamedSpec
-
-Payload = Mapping[str, Tensor]
-"""Named tensors; the only thing that travels."""
+from ratemesh.training.local import LocalSpec
 
 Inbox = Mapping[int, Payload]
 """What arrived, by sender, ascending."""

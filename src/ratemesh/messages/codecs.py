@@ -22,9 +22,9 @@ from pydantic import BeforeValidator, SerializeAsAny, model_validator
 from torch import Tensor
 
 from ratemesh.errors import InputError
-from ratemesh.methods.coding import Bound, CodecSpec, Received
-from ratemesh.methods.lowrank import LowRank
-from ratemesh.methods.numbers import FORMATS, Layout, Numbers, Parts
+from ratemesh.messages.formats import FORMATS, Layout, Numbers, Parts, Payload
+from ratemesh.messages.interface import Bound, CodecSpec
+from ratemesh.messages.lowrank import LowRank
 from ratemesh.specs import NamedSpec, resolve
 
 
@@ -57,17 +57,17 @@ class TriangleSpec(CodecSpec):
         flat = V.flatten(1)
         return self.numbers.encode("V", flat.index_select(1, _triangle(V.shape[-1]).to(V.device)))
 
-    def decode(self, parts: Received, d: int, dtype: torch.dtype) -> Tensor:
+    def decode(self, parts: Payload, d: int, dtype: torch.dtype) -> Tensor:
         """Return matrices from triangles."""
         return _symmetric(self.numbers.decode("V", parts, dtype), d)
 
-    def bound(self, parts: Received, d: int, dtype: torch.dtype) -> Bound:
+    def bound(self, parts: Payload, d: int, dtype: torch.dtype) -> Bound:
         """Add up what single numbers may be off."""
         off = _symmetric(self.numbers.error("V", parts, dtype), d)
         trace = off.diagonal(dim1=1, dim2=2).sum(1)
         return Bound(trace, trace, off.flatten(1).norm(dim=1))
 
-    def layout(self, h: int, d: int, parts: Received | None = None, *, difference: bool = False) -> Layout:  # noqa: ARG002
+    def layout(self, h: int, d: int, parts: Payload | None = None, *, difference: bool = False) -> Layout:  # noqa: ARG002
         """Return one row of d(d+1)/2 numbers a class."""
         return self.numbers.layout("V", (h, d * (d + 1) // 2))
 
@@ -139,11 +139,11 @@ class Delta(CodecSpec):
         """Return the coded difference; the message's number is the packer's."""
         return self.inner.encode(V, difference=True)
 
-    def decode(self, parts: Received, d: int, dtype: torch.dtype) -> Tensor:
+    def decode(self, parts: Payload, d: int, dtype: torch.dtype) -> Tensor:
         """Return the difference."""
         return self.inner.decode(parts, d, dtype)
 
-    def bound(self, parts: Received, d: int, dtype: torch.dtype) -> Bound:
+    def bound(self, parts: Payload, d: int, dtype: torch.dtype) -> Bound:
         """Return how far the difference may be off, and so the sum with what the receiver has.
 
         A whole message is no difference: V has no negative directions, so none were cut off.
@@ -151,11 +151,11 @@ class Delta(CodecSpec):
         whole = int(parts["step"]) == 0
         return self.inner.bound({k: v for k, v in parts.items() if not (whole and k == "V.sign")}, d, dtype)
 
-    def layout(self, h: int, d: int, parts: Received | None = None, *, difference: bool = True) -> Layout:  # noqa: ARG002
+    def layout(self, h: int, d: int, parts: Payload | None = None, *, difference: bool = True) -> Layout:  # noqa: ARG002
         """Return the inner codec's parts and the message's number."""
         return {**self.inner.layout(h, d, parts, difference=True), "step": ((), torch.int32)}
 
-    def fault(self, parts: Received, d: int, *, difference: bool = True) -> str:  # noqa: ARG002
+    def fault(self, parts: Payload, d: int, *, difference: bool = True) -> str:  # noqa: ARG002
         """Refuse what the inner codec refuses of differences."""
         if int(parts["step"]) < 0:
             return f"'step' must not be negative; got {int(parts['step'])}"

@@ -12,9 +12,9 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.data.augment import AugmentSpec
 from ratemesh.data.balance import balanced_batches, check_room
 from ratemesh.errors import NonFiniteError, NonFiniteFeaturesError
-from ratemesh.methods.optimizers import MUON_LR, Name, make_optimizers
 from ratemesh.seeds import generator, seeded
 from ratemesh.specs import Spec
+from ratemesh.training.optimizers import MUON_LR, Name, make_optimizers
 
 Objective = Callable[[Tensor, Tensor], Tensor]
 """Samples (n, ...) and labels (n,) of a batch to the scalar to minimise."""

@@ -7,7 +7,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from ratemesh.engines.meter import Outgoing, Parcel, Traffic
 from ratemesh.engines.protocol import Played
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.protocol import Payload, RoundLog
+from ratemesh.messages.formats import Payload
+from ratemesh.training.protocol import RoundLog
 
 Message = TypeVar("Message", bound=Payload | Parcel)
 
@@ -19,7 +20,7 @@ def refuse_strangers(sender: int, outgoing: Outgoing[Any], nodes: int) -> None:
         raise RatemeshError(f"node {sender} addressed {outside}; peers must be other nodes in 0..{nodes - 1}.")
 
 
-class Router(Generic[Message]):
+class RoundMail(Generic[Message]):
     """Mailboxes of one round. A node is ready when all that it waits for has arrived."""
 
     def __init__(self, nodes: int) -> None:
@@ -65,19 +66,19 @@ class Crew(Protocol[Message]):
 
 def play_round(crew: Crew[Message], nodes: int, t: int) -> Played:
     """Play round t; every node's inbox is in sender order, so timing changes nothing."""
-    router: Router[Message] = Router(nodes)
+    mail: RoundMail[Message] = RoundMail(nodes)
     logs: dict[int, RoundLog] = {}
     for node in range(nodes):
         crew.begin(node, t)
     while len(logs) < nodes:
         happened = crew.next_event()
         if happened is None:
-            raise RatemeshError(f"no node can go on: {router.stuck()}. The method's sends and receives do not match.")
+            raise RatemeshError(f"no node can go on: {mail.stuck()}. The method's sends and receives do not match.")
         node, event = happened
         if isinstance(event, Mapping):
             logs[node] = event
         else:
-            router.post(node, event)
-        for ready, inbox in router.ready():
+            mail.post(node, event)
+        for ready, inbox in mail.ready():
             crew.resume(ready, inbox)
-    return Played([logs[node] for node in range(nodes)], router.traffic)
+    return Played([logs[node] for node in range(nodes)], mail.traffic)

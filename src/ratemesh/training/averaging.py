@@ -8,7 +8,8 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from ratemesh.errors import RatemeshError
-from ratemesh.methods.protocol import Exchange, Inbox, Node, Payload
+from ratemesh.messages.formats import Payload
+from ratemesh.training.protocol import Exchange, Inbox, Node
 
 Scope = Literal["edges", "group"]
 """With whom weights are averaged: neighbours of the same architecture, or all nodes of it, edges or not."""

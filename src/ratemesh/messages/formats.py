@@ -10,8 +10,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+Payload = Mapping[str, Tensor]
+"""Named tensors; the only thing that travels."""
+
 Parts = dict[str, Tensor]
-"""Named tensors of a payload."""
+"""Named tensors while a payload is put together."""
 
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype | None]]
 """Shape and type of every part; None is the floating type of the run."""

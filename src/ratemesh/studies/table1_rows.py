@@ -11,8 +11,8 @@ from typing import Any
 
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, make_config
-from ratemesh.experiment.panels import panel_file
 from ratemesh.specs import nearest
+from ratemesh.studies.panels import panel_file
 
 DATASETS = ("mnist", "cifar10", "cifar100")
 

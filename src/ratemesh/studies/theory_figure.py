@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from ratemesh.report.figures import style
-from ratemesh.report.theory_checks import (
+from ratemesh.studies.theory_checks import (
     CONSENSUS,
     GAP,
     Bounded,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ratemesh.encoders import Encoder
-from ratemesh.methods.local import ENCODE_BATCH
+from ratemesh.training.local import ENCODE_BATCH
 
 
 class Classifier(nn.Module):

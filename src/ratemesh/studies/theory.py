@@ -21,9 +21,10 @@ from ratemesh.core.consensus import consensus_loss, dual_step, fold_neighbours
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.experiment.files import plain, write_text
+from ratemesh.experiment.storage import plain, write_text
 from ratemesh.graph.topology import Ring
-from ratemesh.report.theory_checks import (
+from ratemesh.seeds import generator
+from ratemesh.studies.theory_checks import (
     STEPS,
     Bounded,
     Check,
@@ -39,8 +40,7 @@ from ratemesh.report.theory_checks import (
     rate_checks,
     structure_checks,
 )
-from ratemesh.report.theory_figure import draw_theory
-from ratemesh.seeds import generator
+from ratemesh.studies.theory_figure import draw_theory
 from ratemesh.threads import pinned
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ratemesh.experiment.experiment import Progress, run
-from ratemesh.experiment.files import plain, write_text
 from ratemesh.experiment.presets import merged
+from ratemesh.experiment.storage import plain, write_text
 from ratemesh.report.figures import draw_structure
 
 ROUNDS = 40

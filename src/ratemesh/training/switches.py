@@ -13,11 +13,11 @@ from ratemesh.core.gauge import align
 from ratemesh.core.robust import Robust, majority
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
-from ratemesh.methods.classifier import Classifier
-from ratemesh.methods.local import LocalSpec, LocalTrainer
-from ratemesh.methods.messages import NO_FRAME, StatsMessage
-from ratemesh.methods.protocol import Node
+from ratemesh.messages.statistics import NO_FRAME, StatsMessage
 from ratemesh.specs import Spec
+from ratemesh.training.classifier import Classifier
+from ratemesh.training.local import LocalSpec, LocalTrainer
+from ratemesh.training.protocol import Node
 
 
 class CouplingSpec(Spec):

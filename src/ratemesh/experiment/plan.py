@@ -18,12 +18,13 @@ from ratemesh.data import Dataset, class_counts
 from ratemesh.engines.protocol import SiteFactory
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
-from ratemesh.experiment.files import read_tensors, write_tensors
+from ratemesh.experiment.storage import read_tensors, write_tensors
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
-from ratemesh.methods.local import encode
-from ratemesh.methods.protocol import Node, Payload, Round, RoundLog
+from ratemesh.messages.formats import Payload
 from ratemesh.seeds import generator
+from ratemesh.training.local import encode
+from ratemesh.training.protocol import Node, Round, RoundLog
 
 BYTES_A_PARAMETER = 16
 """Weight, gradient and Adam's two moments, four bytes each."""
@@ -237,7 +238,7 @@ def make_site(config_json: str, index: int) -> ExperimentSite:
 
 def factory(config: Config) -> SiteFactory:
     """Return the recipe of this experiment's sites."""
-    return SiteFactory("ratemesh.experiment.site:make_site", config.model_dump_json(exclude_none=True))
+    return SiteFactory("ratemesh.experiment.plan:make_site", config.model_dump_json(exclude_none=True))
 
 
 def available_memory() -> int:
