@@ -62,6 +62,10 @@ class RateTerms:
         """ΔR, eq. (MCR2)."""
         return self.expand - self.compress
 
+    def numbers(self) -> dict[str, float]:
+        """Return the terms by name, as round logs hold them."""
+        return {"expand": float(self.expand), "compress": float(self.compress), "reduction": float(self.reduction)}
+
 
 def rate_reduction(stats: ClassStats, eps2: float = 0.5) -> RateTerms:
     """Return R, R^c and ΔR of class statistics, eqs. (eqR), (eqRc), (MCR2).

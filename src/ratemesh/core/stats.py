@@ -1,6 +1,6 @@
 """Class statistics: everything that is exchanged or optimised is a function of these."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -81,6 +81,15 @@ class ClassStats:
     def sum(cls, parts: Iterable["ClassStats"]) -> "ClassStats":
         """Return the statistics of the union of all parts (at least one)."""
         return reduce(add, parts)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the parts by name, as checkpoints and answers between processes hold them."""
+        return {"V": self.V, "mu": self.mu, "m": self.m}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ClassStats":
+        """Read what `tensors` returned; other names beside the three are left alone."""
+        return cls(tensors["V"], tensors["mu"], tensors["m"])
 
     @property
     def num_classes(self) -> int:

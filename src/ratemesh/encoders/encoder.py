@@ -26,6 +26,11 @@ class Encoder(nn.Module):
         self.network = network
         self.register_buffer("gauge", torch.eye(d))
 
+    @property
+    def d(self) -> int:
+        """Dimension of the features."""
+        return self.gauge.shape[0]
+
     def forward(self, X: Tensor) -> Tensor:
         """Encode samples (m, ...) as unit vectors (m, d)."""
         return normalize(self.network(as_float(X)), dim=1) @ self.gauge.mT

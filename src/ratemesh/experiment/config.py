@@ -71,6 +71,10 @@ class Config(Spec):
     evaluation: EvaluationSpec = EvaluationSpec()
     output: OutputSpec = OutputSpec()
 
+    def encoder_of(self, node: int) -> EncoderSpec:
+        """Return a node's architecture: the list is dealt out in turn."""
+        return self.encoders[node % len(self.encoders)]
+
     def to_toml(self) -> str:
         """Return the resolved configuration, every default written out."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))

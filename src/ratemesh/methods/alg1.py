@@ -73,7 +73,7 @@ class Alg1(MethodSpec):
         Packed, that is |N_i|·K·d(d+1)/2 floats (Remark 2, one triangle) and the rest; see `codecs` for the others. With
         a rank chosen by energy it is the most there can be, rank d.
         """
-        K, d = node.num_classes, node.encoder.gauge.shape[0]
+        K, d = node.num_classes, node.encoder.d
         return len(node.neighbours) * message_bytes(
             self.codec, K, K, d, means=self.gauge.uses_means, frame=self.gauge.enabled
         )

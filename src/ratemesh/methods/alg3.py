@@ -45,7 +45,7 @@ class Alg3(Alg1):
         Once to every peer, and once more, without means and hops, to every cluster member whose turn is later. Packed,
         a class has d(d+1)/2 floats; with a rank chosen by energy the bytes are the most there can be, rank d.
         """
-        held, d = len(node.labels[node.index]), node.encoder.gauge.shape[0]
+        held, d = len(node.labels[node.index]), node.encoder.d
         return self.bytes_within(ClusterPlan.of(node), held, node.num_classes, d)
 
     def bytes_within(self, plan: ClusterPlan, held: int, K: int, d: int) -> int:

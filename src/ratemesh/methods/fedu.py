@@ -60,9 +60,9 @@ class FedU(StarSpec):
     def model(self, node: Node) -> Predicting:
         """Return encoder, projector and predictor."""
         online = self.projected(node)
-        D = self.projection * node.encoder.gauge.shape[0]
+        D = self.projection * node.encoder.d
         with seeded(node.seed, self.title, "predictor"):
-            return Predicting(online, head(D, self.hidden * node.encoder.gauge.shape[0], D))
+            return Predicting(online, head(D, self.hidden * node.encoder.d, D))
 
     def beside(self, node: Node) -> tuple[int, int]:  # noqa: ARG002
         """Samples and movement go up, the movements' median comes down."""

@@ -73,7 +73,7 @@ class Orchestra(StarSpec):
 
     def model(self, node: Node) -> Turning:
         """Return encoder, projector and the layer that tells turns."""
-        d = node.encoder.gauge.shape[0]
+        d = node.encoder.d
         hidden, D = self.hidden * d, self.projection * d
         with seeded(node.seed, self.title, "heads"):
             first, second = nn.Linear(d, hidden, bias=False), nn.Linear(hidden, D, bias=False)
@@ -84,7 +84,7 @@ class Orchestra(StarSpec):
 
     def beside(self, node: Node) -> tuple[int, int]:
         """Samples and local centres go up, global centres come down."""
-        D = self.projection * node.encoder.gauge.shape[0]
+        D = self.projection * node.encoder.d
         return 1 + self.local_clusters * D, self.global_clusters * D
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:

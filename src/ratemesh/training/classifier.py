@@ -16,7 +16,7 @@ class Classifier(nn.Module):
 
     def __init__(self, encoder: Encoder, num_classes: int) -> None:
         super().__init__()
-        d = encoder.gauge.shape[0]
+        d = encoder.d
         self.encoder = encoder
         self.head = nn.Linear(d, num_classes, dtype=encoder.gauge.dtype)
         nn.init.zeros_(self.head.weight)

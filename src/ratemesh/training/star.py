@@ -62,7 +62,7 @@ class StarSpec(MethodSpec):
 
     def projected(self, node: Node) -> Projected:
         """Return the node's encoder with a projector."""
-        d = node.encoder.gauge.shape[0]
+        d = node.encoder.d
         with seeded(node.seed, self.title, "projector"):
             return Projected(node.encoder, head(d, self.hidden * d, self.projection * d))
 
