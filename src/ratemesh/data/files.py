@@ -37,7 +37,7 @@ class FileSpec(DatasetSpec):
         found = self.decoded()
         train = _limited(found.X_train, found.y_train, self.train_limit, seed, "train")
         test = _limited(found.X_test, found.y_test, self.test_limit, seed, "test")
-        return Dataset(*train, *test, found.num_classes, class_names=found.class_names)
+        return Dataset(*train, *test, len(found.classes), classes=found.classes)
 
 
 def _limited(X: Array, y: Array, most: int | None, seed: int, part: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,7 +86,7 @@ class Mnist(KnownSpec):
     def decode(self, layout: Layout, paths: list[Path]) -> Decoded:  # noqa: ARG002
         """Decode idx files, packed or not."""
         X_train, y_train, X_test, y_test = idx.read_mnist(paths)
-        return _whole(X_train, y_train, X_test, y_test, 10)
+        return _whole(X_train, y_train, X_test, y_test, tuple("0123456789"))
 
 
 class Cifar10(KnownSpec):
@@ -100,7 +100,7 @@ class Cifar10(KnownSpec):
             train, test = cifar.read_bin_batches(paths[:-1]), cifar.read_bin_batches(paths[-1:])
         else:
             train, test = cifar.read_batches(paths[:-1], b"labels"), cifar.read_batches(paths[-1:], b"labels")
-        return _whole(*train, *test, 10, cifar.CIFAR10_NAMES)
+        return _whole(*train, *test, cifar.CIFAR10_NAMES)
 
 
 class Cifar100(KnownSpec):
@@ -124,14 +124,12 @@ class Cifar100(KnownSpec):
         kind = self.options().encode()
         train, test = (cifar.read_batch(path, kind + b"_labels") for path in paths[:2])
         names = cifar.read_names(paths[2], kind + b"_label_names")
-        return _whole(*train, *test, len(names), names)
+        return _whole(*train, *test, names)
 
 
-def _whole(
-    X_train: Array, y_train: Array, X_test: Array, y_test: Array, K: int, names: tuple[str, ...] | None = None
-) -> Decoded:
+def _whole(X_train: Array, y_train: Array, X_test: Array, y_test: Array, classes: tuple[str, ...]) -> Decoded:
     """Return the parts with labels as int64."""
-    return Decoded(X_train, y_train.astype("int64"), X_test, y_test.astype("int64"), K, names)
+    return Decoded(X_train, y_train.astype("int64"), X_test, y_test.astype("int64"), classes)
 
 
 class OwnSpec(FileSpec):
