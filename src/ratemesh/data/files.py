@@ -132,7 +132,7 @@ def _whole(X_train: Array, y_train: Array, X_test: Array, y_test: Array, classes
     return Decoded(X_train, y_train.astype("int64"), X_test, y_test.astype("int64"), classes)
 
 
-class OwnSpec(FileSpec):
+class OwnFilesSpec(FileSpec):
     """A file or a folder of one's own."""
 
     path: Path = Field(description="what to read")
@@ -162,7 +162,7 @@ class OwnSpec(FileSpec):
         """Read all samples."""
 
 
-class Npz(OwnSpec):
+class Npz(OwnFilesSpec):
     """Your numpy archive with x_train, y_train, x_test, y_test: images or vectors, uint8 or float."""
 
     channels: Channels = Field("auto", description="where (m, a, b, c) has its channels: first, last or auto (shorter)")
@@ -172,7 +172,7 @@ class Npz(OwnSpec):
         return read_npz(path, self.channels)
 
 
-class Folder(OwnSpec):
+class Folder(OwnFilesSpec):
     """Your pictures in train/CLASS/* and test/CLASS/*, or in CLASS/* with a part held out."""
 
     size: int | None = Field(None, ge=1, le=4096, description="scale pictures to size×size")
@@ -187,7 +187,7 @@ class Folder(OwnSpec):
         return read_folder(path, self.size, self.test_fraction)
 
 
-class Parquet(OwnSpec):
+class Parquet(OwnFilesSpec):
     """Your parquet table, or folder of train*.parquet and test*.parquet: pictures or vectors, and labels."""
 
     column: str | None = Field(None, description="column of the samples; else image, img, x, vector, …")
@@ -204,12 +204,12 @@ class Parquet(OwnSpec):
         return read_parquet(path, self.column, self.label, self.size, self.test_fraction)
 
 
-def own_files(path: Path) -> OwnSpec:
+def own_files(path: Path) -> OwnFilesSpec:
     """Return the reader that a path's kind calls for, with its usual settings."""
     here = path.expanduser()
     if here.is_dir():
         return Parquet(path=path) if any(here.glob("*.parquet")) else Folder(path=path)
-    readers: dict[str, type[OwnSpec]] = {".npz": Npz, ".parquet": Parquet}
+    readers: dict[str, type[OwnFilesSpec]] = {".npz": Npz, ".parquet": Parquet}
     if here.suffix.lower() not in readers:
         raise InputError(f"data.path must be an .npz or .parquet file, or a folder of pictures; got '{path}'.")
     return readers[here.suffix.lower()](path=path)
