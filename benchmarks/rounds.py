@@ -15,6 +15,7 @@ from ratemesh.encoders import Encoder
 from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.plan import factory
+from ratemesh.messages.statistics import Stream
 from ratemesh.methods import alg1
 from ratemesh.training.local import LocalTrainer
 from ratemesh.training.switches import Gauge
@@ -111,8 +112,8 @@ def _watched(clock: Clock) -> Iterator[None]:
         (alg1, "coupled_loss", "loss and its gradient"),
         (Gauge, "turn", "gauge"),
         (LocalTrainer, "stats", "statistics"),
-        (alg1, "pack", "exchange, duals, midpoints"),
-        (alg1, "unpack", "exchange, duals, midpoints"),
+        (Stream, "pack", "exchange, duals, midpoints"),
+        (Stream, "read", "exchange, duals, midpoints"),
         (alg1, "dual_step", "exchange, duals, midpoints"),
         (alg1, "fold_neighbours", "exchange, duals, midpoints"),
         (alg1.Alg1Program, "_log", "log"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -181,11 +182,13 @@ class ExperimentSite:
         log = yield from program.round(t)
         return {**log, "neighbours": float(len(neighbours)), "outside_theorem": 1.0}
 
-    def check(self, tag: str, sender: int, payload: Payload) -> None:
-        """Raise RatemeshError if the program cannot use a message; programs without a `check` take all."""
-        check = getattr(self.program, "check", None)
-        if check is not None:
-            check(tag, sender, payload)
+    def read(self, tag: str, sender: int, payload: Payload) -> Any:
+        """Return a message as the program reads it; raise RatemeshError if it cannot be used."""
+        began = time.process_time()
+        try:
+            return self.program.read(tag, sender, payload)
+        finally:
+            self.cpu_seconds += time.process_time() - began
 
     def do(self, what: str, argument: str) -> Payload:
         """Carry out an errand: save to or load from a folder, or answer with features, statistics or CPU time."""
