@@ -130,6 +130,8 @@ def test_each_term_has_its_value(problem, case):
     close((terms.expand, terms.compress, terms.reduction), (expand, compress, expand - compress))
     close((terms.dual, terms.penalty, terms.coupled), (dual, penalty, dual + penalty))
     close(terms.total.detach(), SCALE * (compress - expand) + dual + penalty)
+    names = ("expand", "compress", "reduction", "dual", "penalty", "total")
+    assert terms.numbers() == {name: getattr(terms, name).item() for name in names}
 
 
 @settings(max_examples=25)

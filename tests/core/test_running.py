@@ -167,7 +167,7 @@ def test_the_lagrangian_is_called_once_per_refresh(shard):
         return object(), torch.zeros(K, D, D)
 
     running = RunningStats(batch, beta=0.1, refresh=4)
-    results = [running.evaluate(batch, lagrangian) for _ in range(9)]
+    results = [running.move_towards(batch, lagrangian) for _ in range(9)]
     assert len(seen) == 3
     assert [results[i] is results[4 * (i // 4)] for i in range(9)] == [True] * 9
     assert results[0] is not results[4]

@@ -128,16 +128,13 @@ def _linear_accuracy(learned: Learned) -> float:
 def _structure(learned: Learned, pooled: ClassStats, eps2: float) -> Numbers:
     """Return what follows from second moments: consensus, orthogonality, ranks and rates, nodes pooled."""
     ranks = effective_rank(pooled.V[pooled.held])
-    rates = rate_reduction(pooled, eps2)
     held_out = (ClassStats.of(Z, learned.y_test, pooled.num_classes, unit=False) for Z in learned.Z_test)
     return {
         "disagreement": disagreement(learned.stats, learned.edges),
         "overlap": overlap(pooled),
         "rank_min": float(ranks.min()),
         "rank_max": float(ranks.max()),
-        "expand": float(rates.expand),
-        "compress": float(rates.compress),
-        "reduction": float(rates.reduction),
+        **rate_reduction(pooled, eps2).numbers(),
         "reduction_test": float(rate_reduction(ClassStats.sum(held_out), eps2).reduction),
     }
 
