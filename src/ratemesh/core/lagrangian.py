@@ -43,6 +43,12 @@ class Coupling:
         count = torch.as_tensor(n, dtype=Y.dtype, device=Y.device)
         return cls(Y, T_bar, gamma * count.expand(Y.shape[0]))
 
+    def to(self, dtype: torch.dtype) -> "Coupling":
+        """Return it in this precision; itself where it has it, with what is computed once a round."""
+        if self.Y.dtype == dtype:
+            return self
+        return Coupling(self.Y.to(dtype), self.T_bar.to(dtype), self.weight.to(dtype))
+
     @cached_property
     def pull(self) -> Tensor:
         """Y − 2wT̄, shape (K, d, d)."""
