@@ -147,9 +147,8 @@ def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
     records = folder.records()
     answer = site.do("stats", "")
     stats = ClassStats(answer["V"], answer["mu"], answer["m"])
-    test, judge = site.do("features", "test"), site.plan.config.evaluation
-    rank = judge.rank_in(stats.d, stats.num_classes)
-    found = subspace_accuracies(stats, torch.as_tensor(test["Z"])[None], test["y"], judge.energy, rank)
+    test, rule = site.do("features", "test"), site.plan.config.evaluation.rule(stats.d, stats.num_classes)
+    found = subspace_accuracies(stats, torch.as_tensor(test["Z"])[None], test["y"], rule)
     summary = {
         "schema": SCHEMA,
         "node": site.index,
