@@ -18,7 +18,7 @@ from ratemesh.core.rates import ConsensusTerms
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.graph import Topology
-from ratemesh.graph.holders import split_in_words
+from ratemesh.graph.clusters import split_in_words
 from ratemesh.messages.codecs import PACKED, CodecField
 from ratemesh.messages.formats import Payload, refused
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes

@@ -20,8 +20,7 @@ from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges
-from ratemesh.graph.holders import split_in_words
+from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges, split_in_words
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.training.cluster_plan import ClusterPlan
