@@ -84,8 +84,6 @@ class Config(Spec):
         """Return a fingerprint of all that decides the results; where data are and how often to save does not."""
         where = {"engine": set(self.engine.placement), "data": {"dir"}}
         decides = self.model_dump(mode="json", exclude={"output": True, **where})
-        if decides["method"].get("codec") == {"name": "packed"}:
-            del decides["method"]["codec"]  # lossless: decides no more than before there were codecs
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
