@@ -68,6 +68,7 @@ def nodes(topology: Topology, seed: int = 0) -> list[Node]:
             local=LocalSpec(epochs=1, batch_size=8),
             seed=seed,
             labels=((0, 1, 2),) * topology.nodes,
+            clusters=tuple((j,) for j in range(topology.nodes)),
         )
         for i, part in enumerate(parts)
     ]

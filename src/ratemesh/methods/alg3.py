@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping, Sequence
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
@@ -19,7 +20,8 @@ from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges, split_in_words
+from ratemesh.graph.clusters import Cluster, lacking_edges, split_in_words
+from ratemesh.graph.optimal_clusters import ClusterRule, clusters_by
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.training.cluster_plan import ClusterPlan
@@ -33,6 +35,9 @@ class Alg3(Alg1):
     """Algorithm 3 for nodes with different labels: clusters, replicas, and a gauge for partial labels."""
 
     gauge: PartialGaugeSpec = PartialGaugeSpec()
+    clustering: ClusterRule = Field(
+        "printed", description="clusters of Algorithm 2 as printed, with the fewest-replicas, or of the nearest nodes"
+    )
 
     def program(self, node: Node) -> "Alg3Program":
         """Return agent i's part."""
@@ -55,16 +60,17 @@ class Alg3(Alg1):
 
     def label(self, topology: Topology) -> str:
         """Name the configuration and the switches that are on."""
-        return super().label(topology).replace("Algorithm 1", "Algorithm 3")
+        rule = "" if self.clustering == "printed" else f" ({self.clustering} clusters)"
+        return super().label(topology).replace("Algorithm 1", f"Algorithm 3{rule}")
 
     @property
     def graph_may_change(self) -> bool:
         """No: who takes turns with whom is settled before the first round."""
         return False
 
-    def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[Cluster]:
-        """Return the clusters of Algorithm 2."""
-        return label_cover_clusters(labels, num_classes)
+    def clusters(self, labels: Sequence[Sequence[int]], topology: Topology, num_classes: int) -> list[Cluster]:
+        """Return the clusters of Algorithm 2, or of the rule that takes its place."""
+        return clusters_by(self.clustering, labels, topology, num_classes)
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse a graph on which clusters cannot talk; return what the theory does not cover."""
@@ -75,11 +81,12 @@ class Alg3(Alg1):
                 "cluster member holds alone enters the objective as that member tells it: there is no majority to ask."
             )
         labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
-        clusters = self.clusters(labels, counts.shape[1])
+        clusters = self.clusters(labels, topology, counts.shape[1])
         if lacking := lacking_edges(clusters, topology.edges):
             raise InputError(
                 f"graph must join the members of every cluster for method 'alg3'; clusters {clusters} lack the edges "
-                f"{lacking}. Use graph.name = 'complete', or another graph with these edges."
+                f"{lacking}. Use graph.name = 'complete', another graph with these edges, or "
+                "method.clustering = 'nearest'."
             )
         apart = split_in_words(topology, labels)
         found = Proportions.of(counts, clusters, balanced=local.balance)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from ratemesh.graph.clusters import Cluster, label_cover_clusters, memberships
+from ratemesh.graph.clusters import Cluster, memberships
 from ratemesh.training.protocol import Node
 
 
 class ClusterPlan:
-    """An agent's clusters and peers; the same at every agent, for Algorithm 2 is deterministic.
+    """An agent's clusters and peers; the clusters are the same at every agent.
 
     Attributes:
         clusters: all clusters, members in the order of their turns.
@@ -28,8 +28,8 @@ class ClusterPlan:
 
     @classmethod
     def of(cls, node: Node) -> "ClusterPlan":
-        """Run Algorithm 2 on the labels that every node knows of."""
-        return cls(node.index, node.neighbours, node.labels, label_cover_clusters(node.labels, node.num_classes))
+        """Return the part of the node's clusters that the node needs."""
+        return cls(node.index, node.neighbours, node.labels, node.clusters)
 
     def before(self, s: int) -> tuple[int, ...]:
         """Return the members of cluster s whose turn is earlier."""
