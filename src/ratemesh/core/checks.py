@@ -79,6 +79,13 @@ def check_features(Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True)
             )
 
 
+def check_labelled(Z: Tensor, y: Tensor) -> None:
+    """Require features (m, d) and labels (m,) of at least one sample and any number of classes."""
+    if not len(y):
+        raise InputError("y must hold labels at every node; it is empty at one. Leave nodes without samples out.")
+    check_features(Z, y, max(int(y.max()) + 1, 1), unit=False)
+
+
 def check_eps2(eps2: float) -> None:
     """Require a positive distortion ε²."""
     if not eps2 > 0:

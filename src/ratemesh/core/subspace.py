@@ -182,10 +182,15 @@ class NearestSubspace:
 
     def score(self, Z: Tensor, y: Tensor, weights: Tensor | None = None) -> float:
         """Return the part of samples classified as `y` says."""
-        predicted, y = self.predict(Z, weights), to_tensor(y, "y")
-        if y.shape != predicted.shape:
-            raise InputError(f"y must have one label per sample, shape {tuple(predicted.shape)}; got {tuple(y.shape)}.")
-        return float((predicted == y).double().mean())
+        return accuracy(self.predict(Z, weights), y)
+
+
+def accuracy(predicted: Tensor, y: Tensor) -> float:
+    """Return the part of labels (q,) that are as `y` (q,) says; NaN of none."""
+    y = to_tensor(y, "y")
+    if y.shape != predicted.shape:
+        raise InputError(f"y must have one label per sample, shape {tuple(predicted.shape)}; got {tuple(y.shape)}.")
+    return float((predicted == y).double().mean())
 
 
 def _weighted_mean(distance2: Tensor, weights: Tensor) -> Tensor:
