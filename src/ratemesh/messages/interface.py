@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ratemesh.core.moments import nearest_moments
+from ratemesh.core.stats import nearest_moments
 from ratemesh.messages.formats import Layout, Numbers, Parts, Payload, layout_bytes
 from ratemesh.specs import NamedSpec
 

@@ -13,9 +13,8 @@ from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
-from ratemesh.core.lagrangian import Coupling, lagrangian
+from ratemesh.core.lagrangian import Coupling, RunningStats, lagrangian
 from ratemesh.core.rates import ConsensusTerms
-from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
 from ratemesh.graph import Topology

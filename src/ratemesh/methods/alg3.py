@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
-from ratemesh.core.lagrangian import Coupling, lagrangian
+from ratemesh.core.lagrangian import Coupling, RunningStats, lagrangian
 from ratemesh.core.rates import ConsensusTerms
-from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder

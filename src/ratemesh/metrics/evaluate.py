@@ -13,18 +13,9 @@ from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import SubspaceRule, accuracy
 from ratemesh.errors import InputError
+from ratemesh.metrics import geometry
 from ratemesh.metrics.accuracies import accuracies, knn_predict, linear_predict
 from ratemesh.metrics.classes import ClassCosine, class_mean_cosine, iidr, wccr
-from ratemesh.metrics.geometry import (
-    WHOLE,
-    Measured,
-    cka_paired,
-    cka_unpaired,
-    disagreement,
-    effective_rank,
-    mean_principal_angle,
-    overlap,
-)
 
 ROWS = 2000
 """Samples a node that neighbours and CKA look at: enough to tell runs apart, and cheap for any data set."""
@@ -93,9 +84,9 @@ class _Found:
         """Add a number, NaN if it cannot be had."""
         self.numbers[key] = self.attempt(key, measure, math.nan)
 
-    def measured(self, key: str, measure: Callable[[], Measured]) -> None:
+    def measured(self, key: str, measure: Callable[[], geometry.Measured]) -> None:
         """Add a measurement with its floor and its samples, under keys that begin with `key`."""
-        found = self.attempt(key, measure, Measured(math.nan, math.nan, 0))
+        found = self.attempt(key, measure, geometry.Measured(math.nan, math.nan, 0))
         if found.skipped:
             nodes = list(found.skipped)
             self.undefined.append(f"{key}: nodes {nodes} are left out; they have too few classes or samples.")
@@ -126,11 +117,11 @@ def _probe(learned: Learned, found: _Found) -> None:
 
 def _structure(learned: Learned, pooled: ClassStats, eps2: float) -> Numbers:
     """Return what follows from second moments: consensus, orthogonality, ranks and rates, nodes pooled."""
-    ranks = effective_rank(pooled.V[pooled.held])
+    ranks = geometry.effective_rank(pooled.V[pooled.held])
     held_out = (ClassStats.of(Z, learned.y_test, pooled.num_classes, unit=False) for Z in learned.Z_test)
     return {
-        "disagreement": disagreement(learned.stats, learned.edges),
-        "overlap": overlap(pooled),
+        "disagreement": geometry.disagreement(learned.stats, learned.edges),
+        "overlap": geometry.overlap(pooled),
         "rank_min": float(ranks.min()),
         "rank_max": float(ranks.max()),
         **rate_reduction(pooled, eps2).numbers(),
@@ -163,9 +154,9 @@ def _compare_nodes(learned: Learned, rule: SubspaceRule, found: _Found) -> None:
     own = [Z_i[thinned(y_i)] for Z_i, y_i in zip(learned.Z_train, learned.y_train, strict=True)]
     draw = torch.Generator().manual_seed(0)  # one shuffle for all runs, so that runs compare
     # Rank 0 asks for nearest class means; subspaces then go by energy.
-    whole = replace(WHOLE, energy=rule.energy, rank=rule.rank or None)
-    found.number("cka_paired", lambda: cka_paired(Z))
-    found.number("cka_paired_debiased", lambda: cka_paired(Z, debiased=True))
+    whole = replace(geometry.WHOLE, energy=rule.energy, rank=rule.rank or None)
+    found.number("cka_paired", lambda: geometry.cka_paired(Z))
+    found.number("cka_paired_debiased", lambda: geometry.cka_paired(Z, debiased=True))
     found.numbers["cka_paired_n"] = len(shared)
-    found.measured("cka_unpaired", lambda: cka_unpaired(own, draw))
-    found.number("principal_angle_mean", lambda: mean_principal_angle(learned.stats, learned.edges, whole))
+    found.measured("cka_unpaired", lambda: geometry.cka_unpaired(own, draw))
+    found.number("principal_angle_mean", lambda: geometry.mean_principal_angle(learned.stats, learned.edges, whole))

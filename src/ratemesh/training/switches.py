@@ -8,9 +8,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ratemesh.core.consensus import Folded, edge_weights
+from ratemesh.core.consensus import Folded, Robust, edge_weights, majority
 from ratemesh.core.gauge import align
-from ratemesh.core.robust import Robust, majority
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.messages.statistics import NO_FRAME, StatsMessage
