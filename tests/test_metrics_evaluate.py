@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import SubspaceRule, accuracy
+from ratemesh.errors import InputError
 from ratemesh.experiment import experiment, outcome
 from ratemesh.metrics.accuracies import knn_predict, linear_predict
 from ratemesh.metrics.classes import class_mean_cosine, iidr, wccr
@@ -164,3 +165,16 @@ def test_evaluation_uses_one_thread_whatever_this_process_has(tmp_path, monkeypa
     setting = {**TINY, "graph": {"name": "ring", "nodes": 3}, "engine": {"workers": 1, "threads": 2}}
     experiment.run(setting, tmp_path / "run")
     assert seen == [1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data": TINY["data"] | {"classes": 1}}, r"data must have at least two classes to tell apart; got 1\. Check"),
+        ({"method": {"eps2": 1e-7}}, r"eps2 must be at least 9\.5e-06 for second moments of torch\.float32 with d = 8"),
+    ],
+)
+def test_a_run_that_no_number_could_judge_is_refused(tmp_path, changes, words):
+    with pytest.raises(InputError, match=words):
+        experiment.run(TINY | changes, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
