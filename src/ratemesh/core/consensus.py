@@ -15,8 +15,7 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
 
 SYMMETRIC = 1e-5
-"""How far entries of a midpoint may be from their mirror: rounding, and no more."""
-
+"""How far entries of a midpoint may be from their mirror images: rounding, and no more."""
 
 Robust = Literal["off", "median", "trimmed"]
 
@@ -86,11 +85,11 @@ def fold_neighbours(stats: ClassStats, neighbours: Sequence[ClassStats], weights
 
 
 def majority(neighbours: Sequence[ClassStats], how: Robust, drop: int = 1) -> list[ClassStats]:
-    """Give every neighbour the statistics that the neighbours together stand for, class by class (beyond the paper).
+    """Replace what every neighbour says of a class by what their majority says (beyond the paper).
 
     Statistics can be well formed and false: another class's, or turned away. The mean follows any single lie as far as
-    it goes; a median or a trimmed mean does not, as long as liars are fewer than half of the neighbours that hold the
-    class. The sums of Algorithm 1 over neighbours stay as they are; only what is summed is no longer one peer's word.
+    it goes; a median or a trimmed mean does not, as long as fewer than half of the neighbours that hold the class lie.
+    The sums of Algorithm 1 over neighbours stay as they are; only what is summed changes.
 
     Args:
         how: "median", entry by entry; "trimmed", the mean without those farthest from the median, which is still a mean
@@ -187,8 +186,8 @@ def consensus_loss(
         )
     if not torch.allclose(T_bar, T_bar.mT, atol=SYMMETRIC):
         raise InputError(
-            "T_bar must be symmetric, as midpoints of second moments are; "
-            f"got entries {float((T_bar - T_bar.mT).abs().max()):.3g} apart from their mirror. Use fold_neighbours."
+            "T_bar must be symmetric, as midpoints of second moments are; got entries "
+            f"{float((T_bar - T_bar.mT).abs().max()):.3g} apart from their mirror images. Use fold_neighbours."
         )
     if isinstance(n, Tensor) and n.shape not in ((), (K,)):
         raise InputError(f"n must be a number or have shape (K,) = ({K},); got {tuple(n.shape)}.")
