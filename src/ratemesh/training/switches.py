@@ -55,7 +55,7 @@ class CouplingSpec(Spec):
 
 
 class RunningSpec(Spec):
-    """Running class statistics (see `core.running`)."""
+    """Running class statistics (see `core.lagrangian.RunningStats`)."""
 
     beta: float = Field(0.1, ge=0, le=1, description="β, weight of a new batch; 1 is the paper's in-batch loss")
     refresh: int = Field(1, ge=1, description="batches between updates of the loss's curvature")
@@ -76,7 +76,7 @@ def with_prior(stats: ClassStats, folded: Folded, weight: float) -> ClassStats:
 
 
 class RobustSpec(Spec):
-    """Against neighbours that send well-formed lies (see `core.robust`)."""
+    """Against neighbours that send well-formed lies (see `core.consensus.majority`)."""
 
     fold: Robust = Field("off", description="median or trimmed: what most neighbours say, instead of what each says")
     drop: int = Field(1, ge=1, description="trimmed: neighbours left out of a class, never half of them or more")
