@@ -15,8 +15,7 @@ from ratemesh.experiment.experiment import run
 from ratemesh.experiment.storage import read_json
 from ratemesh.report.cost import cost_of
 from ratemesh.report.figures import consensus
-from ratemesh.report.runs import open_run
-from ratemesh.report.underway import open_underway
+from ratemesh.report.runs import open_run, open_underway
 from ratemesh.report.wording import in_percent
 from toy_runs import SMOKE, copier, on, page
 

@@ -18,8 +18,7 @@ from ratemesh.experiment.trials import run_trials
 from ratemesh.report import live
 from ratemesh.report.figures.network import Network
 from ratemesh.report.figures.style import Drawn
-from ratemesh.report.runs import Run, open_run
-from ratemesh.report.underway import open_underway
+from ratemesh.report.runs import Run, open_run, open_underway
 from test_experiment import stop_at
 from toy_runs import SMOKE
 

@@ -1,4 +1,4 @@
-"""Run folders as figures and reports see them: what is there, and words for what is not."""
+"""A run folder as figures and reports see it: what is there, and words for what is not."""
 
 import json
 import math
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
+from ratemesh.experiment.outcome import edge_distances
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import read_json, read_tensors
 from ratemesh.experiment.trials import Interval
@@ -54,7 +55,7 @@ class Run:
     them whose "nodes" are the trials, and what cannot be averaged is of the first complete one.
 
     Attributes:
-        stats: class statistics of all nodes after the last round; only of a run that is under way.
+        stats: class statistics of all nodes after the last round; only of a run that `open_underway` opened.
         trials: the runs that were started, in the order of their seeds; none for a single run.
         planned: how many trials there should be.
     """
@@ -86,6 +87,11 @@ class Run:
     def complete(self) -> list["Run"]:
         """The trials with final numbers."""
         return [trial for trial in self.trials if trial.metrics]
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything that was planned has final numbers."""
+        return len(self.complete) == self.planned if self.planned else bool(self.metrics)
 
     @property
     def partial(self) -> bool:
@@ -200,7 +206,7 @@ def _read_rounds(run: Run, folder: RunFolder) -> None:
 
 
 def _seconds(path: Path, key: str) -> list[float]:
-    """Read how long rounds took, as far as the file goes; CPU seconds are lacking in runs of older versions."""
+    """Read how long rounds took, as far as the file goes; a site by itself does not count CPU seconds."""
     out = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
@@ -229,14 +235,29 @@ def _read_features(run: Run, path: Path, when: str) -> Features | None:
         return None
     try:
         tensors = read_tensors(path)
+        features = Features(tensors["Z_train"].float(), tensors["y_train"].long(), tensors["node_train"].long())
     except InputError as error:
         run.notes.append(str(error))
         return None
-    if not {"Z_train", "y_train", "node_train"} <= tensors.keys():
-        run.notes.append(f"{path.name} holds no training features: an older version wrote it. Run again.")
+    except KeyError as error:
+        run.notes.append(f"{path.name} must hold training features; it has no {error}. It is left out.")
         return None
-    features = Features(tensors["Z_train"].float(), tensors["y_train"].long(), tensors["node_train"].long())
     if not len(features.Z) or not bool(torch.isfinite(features.Z).all()):
         run.notes.append(f"{path.name} holds no samples, or numbers that are not finite; it is left out.")
         return None
     return features
+
+
+def open_underway(path: Path) -> Run:
+    """Open a run that may still go on: statistics and disagreement are then those of its last checkpoint."""
+    run = open_run(path)
+    if run.ended:
+        return run
+    last = sorted(RunFolder(path).checkpoints.glob("round-*"))[-1:]
+    states = [read_tensors(file) for folder in last for file in sorted(folder.glob("node-*.safetensors"))]
+    if states and all("V" in state for state in states):  # not every method keeps statistics
+        parts = [ClassStats.from_tensors(state) for state in states]
+        run.stats = ClassStats.sum(parts)
+        ends = [tuple(edge["ends"]) for edge in run.network.get("edges", [])]
+        run.network = {**run.network, "edges": edge_distances(parts, ends)}
+    return run
