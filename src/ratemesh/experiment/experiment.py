@@ -10,10 +10,10 @@ from typing import Any
 
 from ratemesh.engines.protocol import Engine, Played
 from ratemesh.experiment.config import Config, load_config, make_config
-from ratemesh.experiment.outcome import finish, glance, keep_initial
+from ratemesh.experiment.outcome import finish, glance, keep_initial, network
 from ratemesh.experiment.plan import Plan, factory
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.storage import read_json
+from ratemesh.experiment.storage import read_json, write_json
 
 Progress = Callable[[Mapping[str, Any]], None]
 """Called with every round's record as soon as it is safe on disk."""
@@ -53,6 +53,7 @@ def run(
     plan = Plan(config)
     plan.check()
     folder = RunFolder.create(Path(out) if out is not None else next_free(), config)
+    write_json(folder.network, network(plan))
     return _go_on(plan, folder, progress)
 
 

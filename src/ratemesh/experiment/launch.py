@@ -13,10 +13,11 @@ from ratemesh.engines.inprocess import InProcess
 from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
-from ratemesh.experiment.outcome import finish
+from ratemesh.experiment.outcome import finish, network
 from ratemesh.experiment.plan import Plan, factory
 from ratemesh.experiment.processes import last_words, start, stop
 from ratemesh.experiment.records import RunFolder
+from ratemesh.experiment.storage import write_json
 
 
 def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, Any]:
@@ -24,6 +25,7 @@ def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, An
     plan = Plan(config)
     plan.check()
     folder = RunFolder.create(out, config)
+    write_json(folder.network, network(plan))
     files = write_sites(plan, out, insecure=insecure)
     run_sites(files)
     return gather(plan, folder, [file.with_suffix("") for file in files])

@@ -111,7 +111,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
         "test_samples": len(plan.data.y_test),
         **_turns(plan),
     }
-    write_json(folder.network, _network(plan, stats))
+    write_json(folder.network, network(plan, stats))
     write_json(folder.metrics, metrics)
     return metrics
 
@@ -130,18 +130,39 @@ def _stats(engine: Engine) -> tuple[list[ClassStats], int]:
     return [ClassStats(a["V"], a["mu"], a["m"]) for a in answers], sum(int(a["sample_passes"]) for a in answers)
 
 
-def _network(plan: Plan, stats: Sequence[ClassStats]) -> dict[str, Any]:
-    """Return the graph as figures draw it; a replicated node is in several clusters, and drawn in its first."""
-    encoders = plan.config.encoders
+def network(plan: Plan, stats: Sequence[ClassStats] = ()) -> dict[str, Any]:
+    """Return what figures and costs need to know of a run: network.json.
+
+    A replicated node is in several clusters, and drawn in its first. Until there are statistics, what neighbours
+    disagree by is not known.
+    """
+    config, data, counts = plan.config, plan.data, plan.counts()
     clusters, labels = plan.clusters(), plan.labels()
     partial = len(set(labels)) > 1
     nodes = []
     for i, part in enumerate(plan.parts):
         mine = [s for s, cluster in enumerate(clusters) if i in cluster]
-        node = {"index": i, "encoder": encoders[i % len(encoders)].name, "samples": len(part)}
+        spec = config.encoder_of(i)
+        node = {
+            "index": i,
+            "encoder": spec.name,
+            "architecture": str(spec),
+            "parameters": plan.parameters[i],
+            "samples": len(part),
+            "counts": counts[i].int().tolist(),
+        }
         held = {"labels": list(labels[i])} if partial else {}
         nodes.append({**node, **held, "cluster": mine[0] if mine else None, "clusters": mine})
-    return {"schema": SCHEMA, "nodes": nodes, "edges": edge_distances(stats, plan.topology.edges)}
+    edges = plan.topology.edges
+    return {
+        "schema": SCHEMA,
+        "d": config.d,
+        "num_classes": data.num_classes,
+        "classes": list(data.classes),
+        "shape": list(data.X_train.shape[1:]),
+        "nodes": nodes,
+        "edges": edge_distances(stats, edges) if stats else [{"ends": e, "disagreement": None} for e in edges],
+    }
 
 
 def edge_distances(stats: Sequence[ClassStats], edges: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:

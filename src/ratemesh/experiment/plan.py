@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import torch
@@ -115,20 +115,24 @@ class Plan:
 
     def memory(self, clusters: Sequence[Sequence[int]]) -> "Memory":
         """Estimate what the nodes' networks take, a replica for every cluster that a node is in."""
-        shape = tuple(self.data.X_train.shape[1:])
-        networks = [spec.network(shape, self.config.d) for spec in self.config.encoders]
-        parameters = [sum(p.numel() for p in network.parameters()) for network in networks]
         nodes = self.topology.nodes
         S = memberships(clusters, nodes) if clusters else [1] * nodes
-        needed = BYTES_A_PARAMETER * sum(count * parameters[i % len(parameters)] for i, count in enumerate(S))
-        return Memory(sum(S), needed, available_memory())
+        needed = sum(count * own for count, own in zip(S, self.parameters, strict=True))
+        return Memory(sum(S), BYTES_A_PARAMETER * needed, available_memory())
+
+    @cached_property
+    def parameters(self) -> list[int]:
+        """Numbers of every node's encoder that training changes."""
+        shape = tuple(self.data.X_train.shape[1:])
+        networks = [spec.network(shape, self.config.d) for spec in self.config.encoders]
+        counts = [sum(p.numel() for p in network.parameters()) for network in networks]
+        return [counts[i % len(counts)] for i in range(self.topology.nodes)]
 
     def node(self, index: int) -> Node:
         """Return what node `index` is given."""
         config, data, part = self.config, self.data, self.parts[index]
-        which = index % len(config.encoders)
         alike = config.same_init or config.method.one_model
-        names = ("architecture", which) if alike else ("node", index)
+        names = ("architecture", index % len(config.encoders)) if alike else ("node", index)
         shape = tuple(data.X_train.shape[1:])
         return Node(
             index=index,
@@ -137,11 +141,11 @@ class Plan:
             y=data.y_train[part],
             num_classes=data.num_classes,
             share=len(part) / len(data.y_train),
-            encoder=config.encoders[which].build(shape, config.d, config.seed, *names),
+            encoder=config.encoder_of(index).build(shape, config.d, config.seed, *names),
             local=config.local.over(config.rounds),
             seed=config.seed,
             labels=tuple(self.labels()),
-            kinds=tuple(f"{config.encoders[i % len(config.encoders)]}" for i in range(self.topology.nodes)),
+            kinds=tuple(str(config.encoder_of(i)) for i in range(self.topology.nodes)),
         )
 
 

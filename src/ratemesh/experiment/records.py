@@ -5,7 +5,7 @@ environment.json       versions, machine kind, time of start
 rounds.jsonl           one record a round; the same bytes for the same configuration, resumed or not
 timing.jsonl           seconds a round, and CPU seconds of all nodes: the part that never repeats
 metrics.json           final numbers; there only when the run is complete
-network.json           nodes with their encoders and samples, edges with their final disagreement
+network.json           what nodes hold and train, classes and sample shape; edges, at the end with their disagreement
 features*.safetensors  held-out features before and after training
 checkpoints/           states of the last good round, see `checkpoint.json`
 """

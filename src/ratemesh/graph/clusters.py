@@ -25,7 +25,7 @@ def label_cover_clusters(labels: Sequence[Collection[int]], num_classes: int | N
     [(0, 1, 4), (1, 2, 3)]
     """
     K_ = [frozenset(row) for row in labels]  # l. 1: K_[i] is 𝒦_i
-    every_label = frozenset(range(check_labels(labels, num_classes)))
+    every_label = frozenset(range(check_held_labels(labels, num_classes)))
     agents = range(len(labels))
     clusters: list[Cluster] = []
     unclustered = set(agents)  # l. 2: 𝒱̄ ← 𝒱
@@ -53,7 +53,7 @@ def is_label_cover(
     clusters: Sequence[Sequence[int]], labels: Sequence[Collection[int]], num_classes: int | None = None
 ) -> bool:
     """Whether every cluster holds every label, every agent is in a cluster, and in none twice."""
-    every_label = set(range(check_labels(labels, num_classes)))
+    every_label = set(range(check_held_labels(labels, num_classes)))
     members = [i for cluster in clusters for i in cluster]
     return (
         set(members) == set(range(len(labels)))
@@ -62,7 +62,7 @@ def is_label_cover(
     )
 
 
-def check_labels(labels: Sequence[Collection[int]], num_classes: int | None = None) -> int:
+def check_held_labels(labels: Sequence[Collection[int]], num_classes: int | None = None) -> int:
     """Return K, or say which agent holds nothing, which label is none, or which label nobody holds."""
     if not labels:
         raise InputError("labels must have a row an agent; got none. Give at least one agent its labels.")

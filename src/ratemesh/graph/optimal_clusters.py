@@ -17,7 +17,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_array
 
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.graph.clusters import Cluster, check_labels, cover_cost, label_cover_clusters
+from ratemesh.graph.clusters import Cluster, check_held_labels, cover_cost, label_cover_clusters
 from ratemesh.graph.topology import Topology, named
 
 TIME_LIMIT = 60.0
@@ -124,7 +124,7 @@ def optimal_label_cover(
     >>> optimal_label_cover([[0], [0], [1], [1]], Topology(4, ((0, 2), (0, 1), (1, 3))))
     [(0, 2), (1, 3)]
     """
-    K = check_labels(labels, num_classes)
+    K = check_held_labels(labels, num_classes)
     _check(labels, topology, at_least)
     distances = topology.distances()
     holders = [[i for i, row in enumerate(labels) if k in row] for k in range(K)]
