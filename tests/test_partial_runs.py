@@ -102,7 +102,7 @@ def test_with_all_labels_everywhere_label_aware_is_fused() -> None:
 
 
 def test_clusters_are_known_while_a_run_is_under_way(apart: Path, tmp_path: Path) -> None:
-    for name in ("config.toml", "rounds.jsonl", "checkpoint.json", "checkpoints"):
+    for name in ("config.toml", "rounds.jsonl", "checkpoint.json", "checkpoints", "network.json"):
         (tmp_path / name).symlink_to(apart / name)
     nodes = open_underway(tmp_path).network["nodes"]
     assert [node["cluster"] for node in nodes] == [0, 0, 1]
