@@ -9,7 +9,7 @@ import pytest
 from ratemesh.cli import screen
 from ratemesh.experiment.trials import Interval, TrialsResult
 from ratemesh.metrics.table import BY_AVERAGE, BY_HOLDERS, COLUMNS, CURVES, METRICS, Metric
-from ratemesh.report.figures import budget
+from ratemesh.report.figures import curves
 from ratemesh.studies.demo import summarise
 from toy_runs import Copy, edited, page
 
@@ -67,5 +67,5 @@ def test_the_terminal_s_columns_are_those_of_the_table(capsys: pytest.CaptureFix
 
 
 def test_panels_of_accuracy_against_cost_are_rows_of_the_table() -> None:
-    assert list(budget.KINDS) == ["acc_average", "acc_energy", "acc_node", "acc_gaussian", "acc_label_aware"]
-    assert {key: METRICS[key].panel for key in budget.KINDS} == budget.KINDS
+    assert list(curves.KINDS) == ["acc_average", "acc_energy", "acc_node", "acc_gaussian", "acc_label_aware"]
+    assert {key: METRICS[key].panel for key in curves.KINDS} == curves.KINDS

@@ -14,7 +14,7 @@ from ratemesh.encoders import ENCODERS
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.storage import read_json
 from ratemesh.report.cost import cost_of
-from ratemesh.report.figures import consensus
+from ratemesh.report.figures import curves
 from ratemesh.report.runs import open_run, open_underway
 from ratemesh.report.wording import in_percent
 from toy_runs import SMOKE, copier, on, page
@@ -111,7 +111,7 @@ def test_clusters_are_known_while_a_run_is_under_way(apart: Path, tmp_path: Path
 
 def test_a_run_that_sends_no_statistics_says_why_it_has_no_disagreement(dsgd: Path, tmp_path: Path) -> None:
     opened = open_run(dsgd)
-    drawn = consensus.draw([opened], tmp_path / "consensus", formats=["png"])
+    drawn = curves.draw_consensus([opened], tmp_path / "consensus", formats=["png"])
     assert drawn.notes == ("dsgd: no disagreement is recorded; its nodes do not send statistics.",)
     assert all(math.isnan(value) for value in opened.curve("disagreement").mean)
     assert "D-SGD" in page(dsgd).text

@@ -17,7 +17,7 @@ from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.storage import read_json
 from ratemesh.experiment.trials import run_trials
 from ratemesh.report import live
-from ratemesh.report.figures.network import Network
+from ratemesh.report.figures.graph import Network
 from ratemesh.report.figures.style import Drawn
 from ratemesh.report.runs import Run, open_run, open_underway
 from test_resume import stop_at

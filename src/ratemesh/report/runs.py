@@ -31,6 +31,14 @@ class Features:
     y: Tensor
     node: Tensor
 
+    def equals(self, other: "Features") -> bool:
+        """Whether they are the same features of the same classes."""
+        return torch.equal(self.Z, other.Z) and torch.equal(self.y, other.y)
+
+    def stats(self) -> ClassStats:
+        """Return their class statistics, double precision."""
+        return ClassStats.of(self.Z.double(), self.y, int(self.y.max()) + 1, unit=False)
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -42,9 +50,14 @@ class Curve:
     high: list[float]
 
     @property
+    def values(self) -> list[float]:
+        """The means that are known."""
+        return [value for value in self.mean if math.isfinite(value)]
+
+    @property
     def known(self) -> bool:
         """Whether any round has a value."""
-        return any(math.isfinite(value) for value in self.mean)
+        return bool(self.values)
 
 
 @dataclass
@@ -129,14 +142,14 @@ class Run:
         """Return the half-width of the interval of a final number over trials; NaN without one."""
         return self.intervals[key].half_width if key in self.intervals else math.nan
 
-    def curve(self, key: str) -> Curve:
-        """Return a number of the records over rounds; NaN where it was not recorded."""
+    def curve(self, key: str, sign: float = 1) -> Curve:
+        """Return a number of the records over rounds, times `sign`; NaN where it was not recorded."""
         low, high = [], []
         for record in self.records:
             values = [v for node in record["nodes"] if math.isfinite(v := number(node.get(key)))]
-            low.append(min(values, default=math.nan))
-            high.append(max(values, default=math.nan))
-        mean = [number(record.get(key)) for record in self.records]
+            low.append(sign * min(values, default=math.nan))
+            high.append(sign * max(values, default=math.nan))
+        mean = [sign * number(record.get(key)) for record in self.records]
         return Curve([int(record["round"]) for record in self.records], mean, low, high)
 
 
