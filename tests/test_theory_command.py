@@ -14,10 +14,8 @@ from ratemesh.cli.main import app
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import proportion_gap, theorem1_gaps
-from ratemesh.engines.hosts import LocalHost
-from ratemesh.engines.inprocess import InProcessEngine
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.studies.theory import Given, Problem, clustered_problem, iid_problem, play, run_theory, solve
+from ratemesh.studies.theory import clustered_problem, engine_of, iid_problem, run_theory, solve
 from ratemesh.studies.theory_checks import (
     STEPS,
     Pace,
@@ -27,7 +25,6 @@ from ratemesh.studies.theory_checks import (
     numerical_rank,
     structure_checks,
 )
-from ratemesh.training.protocol import RoundLog
 from toy_cli import call
 
 KEYS = ["theorem", "property", "predicted", "measured", "tolerance", "holds"]
@@ -153,18 +150,19 @@ def test_local_objectives_add_up_to_the_problem() -> None:
     """Without coupling, −L_i is (m_i/m)ΔR_i in (opt1) and (m^s/m)ΔR_s in a node's first cluster in (opt2)."""
     for build in (iid_problem, clustered_problem):
         problem = build(Setting(nodes=3, classes=3, rank=2))
-        found, logs = problem.solution(), first_round(problem, Pace(eta=1e-9, rho=0, gamma=0, rounds=1))
+        found = problem.solution()
+        logs = engine_of(problem.programs(Pace(1, 0, 0, rounds=1), steps=0)).play(1).logs
         m = sum(len(y) for y in found.y)
         for i, log in enumerate(logs):
             mine = next(found.parts[s] for s, part in enumerate(problem.parts) if i in part)
             expected = float(mine.m.sum()) / m * float(rate_reduction(mine, 0.1).reduction)
-            assert -log["total"] == pytest.approx(expected, rel=1e-6)
+            assert -log["total"] == pytest.approx(expected)
 
 
 def test_the_cluster_objective_is_coupled_on_shared_labels_only() -> None:
     problem = clustered_problem(Setting(nodes=4, classes=4, rank=2))
-    programs = problem.programs(Pace(eta=1e-9, rho=1.0, gamma=0, rounds=1))
-    list(play(programs, 1))
+    programs = problem.programs(Pace(eta=1, rho=1.0, gamma=0, rounds=1), steps=0)
+    engine_of(programs).play(1)
     for program in programs:
         duals = program.state()["Y"].abs().amax((1, 2))
         assert bool(((duals > 0) == program.stats.held).all())
@@ -175,7 +173,7 @@ def test_the_rounds_are_gradient_descent_on_the_printed_objective() -> None:
     setting, pace = Setting(nodes=2, classes=2, rank=2), Pace(eta=0.05, rho=0.3, gamma=0.7, rounds=1)
     problem, plain = iid_problem(setting), iid_problem(setting)
     stats = plain.solution().stats
-    list(play(problem.programs(pace), 1))
+    engine_of(problem.programs(pace)).play(1)
     for i, node in enumerate(plain.nodes):
         own, other = stats[i], stats[1 - i]
         for _ in range(STEPS):
@@ -188,11 +186,6 @@ def test_the_rounds_are_gradient_descent_on_the_printed_objective() -> None:
                 weight.data -= pace.eta * gradient
         for ours, theirs in zip(node.encoder.parameters(), problem.nodes[i].encoder.parameters(), strict=True):
             torch.testing.assert_close(theirs, ours, rtol=1e-12, atol=1e-14)
-
-
-def first_round(problem: Problem, pace: Pace) -> list[RoundLog]:
-    programs = problem.programs(pace)
-    return InProcessEngine([LocalHost(Given(programs), range(len(programs)))], len(programs)).play(1).logs
 
 
 def test_the_rank_of_a_class_is_capped_at_every_node_and_not_over_nodes() -> None:

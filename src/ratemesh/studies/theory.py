@@ -9,7 +9,7 @@ that local training takes T' steps of gradient descent on θ_i = (A, B), each on
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -47,7 +47,7 @@ from ratemesh.studies.theory_checks import (
 )
 from ratemesh.studies.theory_figure import draw_theory
 from ratemesh.threads import pinned
-from ratemesh.training.local import LocalSpec, LocalTrainer, Objective, encode
+from ratemesh.training.local import LocalSpec, LocalTrainer, encode
 from ratemesh.training.protocol import Node, Program
 
 
@@ -100,11 +100,11 @@ class Problem:
         stats = [ClassStats.of(*pair, self.nodes[0].num_classes) for pair in zip(Z, y, strict=True)]
         return Solution(Z, y, stats, [self.part(s, stats) for s in range(len(self.parts))])
 
-    def programs(self, pace: Pace) -> list[Program]:
-        """Return the method's programs as printed; the nodes' features change as they are played."""
+    def programs(self, pace: Pace, steps: int = STEPS) -> list[Program]:
+        """Return the method's programs as printed, with T' = `steps`; their rounds change the nodes' features."""
         printed = {**preset_for("paper", self.method)["method"], "rho": pace.rho, "gamma": pace.gamma}
         spec = METHODS[self.method](**printed, eps2=self.eps2)
-        descent = {"epochs": STEPS, "optimizer": "sgd", "lr": pace.eta, "weight_decay": 0, "schedule": "constant"}
+        descent = {"epochs": steps, "optimizer": "sgd", "lr": pace.eta, "weight_decay": 0, "schedule": "constant"}
         nodes = [replace(node, local=LocalSpec(batch_size=len(node.y), **descent)) for node in self.nodes]
         return [spec.program(node) for node in nodes]
 
@@ -167,68 +167,25 @@ class Given:
         return self.programs[index]
 
 
-def play(programs: Sequence[Program], rounds: int) -> Iterator[list[ClassStats]]:
-    """Play rounds of all programs in this process; yield every node's statistics before each."""
+def engine_of(programs: Sequence[Program]) -> InProcessEngine:
+    """Return an engine that plays rounds of the programs in this process."""
     host = LocalHost(Given(programs), range(len(programs)))  # type: ignore[arg-type]
-    engine = InProcessEngine([host], len(programs))
-    for t in range(1, rounds + 1):
-        yield [program.stats for program in programs]
-        engine.play(t)
+    return InProcessEngine([host], len(programs))
 
 
 def solve(problem: Problem, rounds: int) -> Solved:
     """Descend until the properties show; the paper weighs node i by m_i/m, so steps grow and coupling falls with N."""
     N, start = len(problem.nodes), problem.solution()
     programs = problem.programs(Pace(eta=N / 4, rho=0.8 / N, gamma=2 / N, rounds=rounds))
+    engine = engine_of(programs)
     jensen, apart = [], []
-    for stats in play(programs, rounds):
+    for t in range(1, rounds + 1):
+        stats = [program.stats for program in programs]
         parts = [problem.part(s, stats) for s in range(len(problem.parts))]
         jensen.append(decomposition_gaps(parts, problem.eps2)[0])
         apart.append(consensus(stats))
+        engine.play(t)
     return Solved(start, problem.solution(), jensen, apart)
-
-
-class Witness(LocalTrainer):
-    """Local training that keeps what Theorem 2 is about.
-
-    Attributes:
-        loss: L_i before every round.
-        gradient2: ‖∇L_i‖² before every round.
-        smoothness: the largest ‖∇L_i(θ) − ∇L_i(θ')‖/‖θ − θ'‖ of a round's first step.
-    """
-
-    def __init__(self, program: Alg1Program) -> None:
-        node = program.node
-        super().__init__(node.encoder, node.local, node.seed, node.index, "theory")
-        self.loss: list[float] = []
-        self.gradient2: list[float] = []
-        self.smoothness = 0.0
-
-    def train(
-        self, X: Tensor, y: Tensor, objective: Objective, t: int, after_step: Callable[[], None] | None = None
-    ) -> float:
-        """Train as usual; look at losses and gradients on the way."""
-        losses, slopes = [], []
-
-        def noted(X: Tensor, y: Tensor) -> Tensor:
-            loss = objective(X, y)
-            losses.append(loss.item())
-            return loss
-
-        def keep() -> None:
-            gradients = [weight.grad for weight in self.modules.parameters() if weight.grad is not None]
-            slopes.append(torch.cat([gradient.flatten() for gradient in gradients]))
-            if after_step is not None:
-                after_step()
-
-        mean = super().train(X, y, noted, t, keep)
-        length = float(slopes[0].norm())
-        self.loss.append(losses[0])
-        self.gradient2.append(length**2)
-        if length:
-            moved = self.local.lr * length
-            self.smoothness = max(self.smoothness, float((slopes[1] - slopes[0]).norm()) / moved)
-        return mean
 
 
 def converge(setting: Setting) -> list[Bounded]:
@@ -250,15 +207,33 @@ def converge(setting: Setting) -> list[Bounded]:
 
 def watch(setting: Setting, pace: Pace) -> Seen:
     """Run Algorithm 1 on (opt1) and return what Theorem 2 speaks of."""
-    programs = cast("list[Alg1Program]", iid_problem(setting).programs(pace))
-    witnesses = [Witness(program) for program in programs]
-    for program, witness in zip(programs, witnesses, strict=True):
-        program.trainer = witness
-    for _ in play(programs, pace.rounds):
-        pass
-    gradient2 = [sum(squares) for squares in zip(*(witness.gradient2 for witness in witnesses), strict=True)]
-    loss = sum(witness.loss[0] for witness in witnesses)
-    return Seen(loss, gradient2, max(witness.smoothness for witness in witnesses))
+    untrained = engine_of(iid_problem(setting).programs(pace, steps=0)).play(1).logs
+    programs = iid_problem(setting).programs(pace)
+    slopes = [gradients(cast("Alg1Program", program).trainer) for program in programs]
+    engine = engine_of(programs)
+    for t in range(1, pace.rounds + 1):
+        engine.play(t)
+    gradient2, smoothness = torch.zeros(pace.rounds, dtype=torch.float64), 0.0
+    for own in slopes:
+        first, second = torch.stack(own).unflatten(0, (pace.rounds, STEPS)).unbind(1)  # (T, weights) each
+        length = first.norm(dim=1)
+        gradient2 += length.square()
+        moved = pace.eta * length.clamp(min=torch.finfo(length.dtype).tiny)
+        smoothness = max(smoothness, float(((second - first).norm(dim=1) / moved).max()))
+    return Seen(sum(log["total"] for log in untrained), gradient2.tolist(), smoothness)
+
+
+def gradients(trainer: LocalTrainer) -> list[Tensor]:
+    """Return a list that gets the gradient of every step that is taken from now on, all weights in one vector."""
+    kept: list[Tensor] = []
+
+    def keep(*_: object) -> None:
+        weights = list(trainer.modules.parameters())
+        kept.append(torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None]))
+
+    for optimizer in trainer.optimizers.values():
+        optimizer.register_step_pre_hook(keep)
+    return kept
 
 
 def rate_bound(pace: Pace, loss: float, L: float, setting: Setting) -> list[float]:
