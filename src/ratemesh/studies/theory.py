@@ -6,7 +6,6 @@ different random factors. Rounds are those of the methods `alg1` and `alg3` with
 that local training takes T' steps of gradient descent on θ_i = (A, B), each on all samples of the node.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from ratemesh.engines.hosts import LocalHost
 from ratemesh.engines.inprocess import InProcessEngine
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.presets import preset_for
-from ratemesh.experiment.storage import plain, write_text
+from ratemesh.experiment.storage import write_json
 from ratemesh.graph.clusters import label_cover_clusters
 from ratemesh.graph.topology import Complete, Ring, Topology
 from ratemesh.methods import METHODS
@@ -283,7 +282,7 @@ def run_theory(out: Path, setting: Setting, tell: Callable[[str], None] = lambda
         *structure_checks("3", clustered.end, setting.rank, setting.eps2),
     ]
     summary = out / "theory.json"
-    write_text(summary, json.dumps(plain([asdict(check) for check in checks]), indent=2, allow_nan=False) + "\n")
+    write_json(summary, [asdict(check) for check in checks])
     return Theory(checks, summary, draw_theory(out / "theory", setting.rank, iid, clustered, slow))
 
 
