@@ -82,7 +82,7 @@ def test_mnist(tmp_path, monkeypatch, name):
     assert np.array_equal(data.X_test[:, 0].numpy(), X_TEST)
     assert data.y_train.tolist() == Y_TRAIN.tolist()
     assert data.y_test.tolist() == Y_TEST.tolist()
-    assert data.class_names is None
+    assert data.classes == tuple("0123456789")
 
 
 @pytest.mark.parametrize("name", ["cifar10-bin", "cifar10-py"])
@@ -93,14 +93,14 @@ def test_cifar10_binary_and_pickled_are_the_same(tmp_path, monkeypatch, name):
     assert np.array_equal(data.X_train[20:40].numpy(), COLOUR + 1)
     assert np.array_equal(data.X_test.numpy(), COLOUR + 5)
     assert data.y_train.tolist() == LABELS.tolist() * 5
-    assert data.class_names[:2] == ("airplane", "automobile")
+    assert data.classes[:2] == ("airplane", "automobile")
 
 
 @pytest.mark.parametrize(("coarse", "K", "names"), [(False, 20, "fine0"), (True, 2, "a")])
 def test_cifar100_fine_and_coarse(tmp_path, monkeypatch, coarse, K, names):
     lay_out(tmp_path, *toy_layout("cifar100", monkeypatch))
     data = Cifar100(dir=tmp_path, coarse=coarse).load(0)
-    assert (data.num_classes, data.class_names[0]) == (K, names)
+    assert (data.num_classes, data.classes[0]) == (K, names)
     assert data.y_train.tolist() == (LABELS // 5 if coarse else LABELS + 10).tolist()
     assert np.array_equal(data.X_test.numpy(), COLOUR)
 

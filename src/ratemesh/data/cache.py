@@ -23,14 +23,13 @@ ARRAYS = ("X_train", "y_train", "X_test", "y_test")
 
 @dataclass(frozen=True)
 class Decoded:
-    """Samples (m, ...) uint8 or float32, labels (m,) int64 in 0..num_classes-1, and what the labels stand for."""
+    """Samples (m, ...) uint8 or float32, labels (m,) int64 in 0..K-1, and the names of the K classes."""
 
     X_train: Array
     y_train: Array
     X_test: Array
     y_test: Array
-    num_classes: int
-    class_names: tuple[str, ...] | None = None
+    classes: tuple[str, ...]
 
 
 def cached(home: Path, name: str, options: str, sources: Sequence[Path], decode: Callable[[], Decoded]) -> Decoded:
@@ -72,8 +71,7 @@ def _open(entry: Path) -> Decoded | None:
             np.load(entry / f"{key}.npy", mmap_mode="c", allow_pickle=False) for key in ARRAYS
         )
         about = json.loads((entry / "about.json").read_text(encoding="utf-8"))
-        names = about["class_names"]
-        return Decoded(X_train, y_train, X_test, y_test, int(about["num_classes"]), names and tuple(names))
+        return Decoded(X_train, y_train, X_test, y_test, tuple(about["classes"]))
     except (OSError, ValueError, KeyError):
         return None
 
@@ -81,7 +79,6 @@ def _open(entry: Path) -> Decoded | None:
 def _write(entry: Path, family: str, decoded: Decoded) -> None:
     """Make the entry appear whole or not at all; a folder that takes no files is no fault."""
     temporary = entry.with_name(f".{entry.name}.{uuid.uuid4().hex[:8]}")
-    about = {"num_classes": decoded.num_classes, "class_names": decoded.class_names}
     try:
         temporary.mkdir(parents=True)
         for key in ARRAYS:
@@ -89,7 +86,7 @@ def _write(entry: Path, family: str, decoded: Decoded) -> None:
                 np.save(file, getattr(decoded, key), allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
-        (temporary / "about.json").write_text(json.dumps(about), encoding="utf-8")
+        (temporary / "about.json").write_text(json.dumps({"classes": decoded.classes}), encoding="utf-8")
         for old in [*entry.parent.glob(f"{family}-*"), *entry.parent.glob(f".{family}-*")]:
             if old != temporary:  # made from files that have changed since, or left by a crash
                 shutil.rmtree(old, ignore_errors=True)

@@ -17,9 +17,9 @@ class Dataset:
     """Training and held-out samples with labels 0..num_classes-1, int64.
 
     X has shape (m, C, H, W) for images or (m, p) for vectors, float32 as it is, or uint8, which the encoder turns
-    into 0..1; uint8 samples may be mapped from a file, so take rows only of what is needed. `ranks` (K,) are the
-    true class ranks where they are known, `bases` (K, p, r) the true class subspaces. `class_names` (K) say what
-    the labels stand for where the data set's own are not 0..K-1.
+    into 0..1; uint8 samples may be mapped from a file, so take rows only of what is needed. `classes` (K) are the names
+    of the classes, "0".."K-1" where there are no better ones; the digest leaves them out. `ranks` (K,) are the true
+    class ranks where they are known, `bases` (K, p, r) the true class subspaces.
     """
 
     X_train: Tensor
@@ -29,7 +29,11 @@ class Dataset:
     num_classes: int
     ranks: Tensor | None = None
     bases: Tensor | None = None
-    class_names: tuple[str, ...] | None = None
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.classes:
+            object.__setattr__(self, "classes", tuple(map(str, range(self.num_classes))))
 
     def digest(self) -> str:
         """Return a fingerprint of all samples and labels; it reads them once."""

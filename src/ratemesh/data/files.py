@@ -37,7 +37,7 @@ class FileSpec(DatasetSpec):
         found = self.decoded()
         train = _limited(found.X_train, found.y_train, self.train_limit, seed, "train")
         test = _limited(found.X_test, found.y_test, self.test_limit, seed, "test")
-        return Dataset(*train, *test, found.num_classes, class_names=found.class_names)
+        return Dataset(*train, *test, len(found.classes), classes=found.classes)
 
 
 def _limited(X: Array, y: Array, most: int | None, seed: int, part: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,7 +86,7 @@ class Mnist(KnownSpec):
     def decode(self, layout: Layout, paths: list[Path]) -> Decoded:  # noqa: ARG002
         """Decode idx files, packed or not."""
         X_train, y_train, X_test, y_test = idx.read_mnist(paths)
-        return _whole(X_train, y_train, X_test, y_test, 10)
+        return _whole(X_train, y_train, X_test, y_test, tuple("0123456789"))
 
 
 class Cifar10(KnownSpec):
@@ -100,7 +100,7 @@ class Cifar10(KnownSpec):
             train, test = cifar.read_bin_batches(paths[:-1]), cifar.read_bin_batches(paths[-1:])
         else:
             train, test = cifar.read_batches(paths[:-1], b"labels"), cifar.read_batches(paths[-1:], b"labels")
-        return _whole(*train, *test, 10, cifar.CIFAR10_NAMES)
+        return _whole(*train, *test, cifar.CIFAR10_NAMES)
 
 
 class Cifar100(KnownSpec):
@@ -124,17 +124,15 @@ class Cifar100(KnownSpec):
         kind = self.options().encode()
         train, test = (cifar.read_batch(path, kind + b"_labels") for path in paths[:2])
         names = cifar.read_names(paths[2], kind + b"_label_names")
-        return _whole(*train, *test, len(names), names)
+        return _whole(*train, *test, names)
 
 
-def _whole(
-    X_train: Array, y_train: Array, X_test: Array, y_test: Array, K: int, names: tuple[str, ...] | None = None
-) -> Decoded:
+def _whole(X_train: Array, y_train: Array, X_test: Array, y_test: Array, classes: tuple[str, ...]) -> Decoded:
     """Return the parts with labels as int64."""
-    return Decoded(X_train, y_train.astype("int64"), X_test, y_test.astype("int64"), K, names)
+    return Decoded(X_train, y_train.astype("int64"), X_test, y_test.astype("int64"), classes)
 
 
-class OwnSpec(FileSpec):
+class OwnFilesSpec(FileSpec):
     """A file or a folder of one's own."""
 
     path: Path = Field(description="what to read")
@@ -164,7 +162,7 @@ class OwnSpec(FileSpec):
         """Read all samples."""
 
 
-class Npz(OwnSpec):
+class Npz(OwnFilesSpec):
     """Your numpy archive with x_train, y_train, x_test, y_test: images or vectors, uint8 or float."""
 
     channels: Channels = Field("auto", description="where (m, a, b, c) has its channels: first, last or auto (shorter)")
@@ -174,7 +172,7 @@ class Npz(OwnSpec):
         return read_npz(path, self.channels)
 
 
-class Folder(OwnSpec):
+class Folder(OwnFilesSpec):
     """Your pictures in train/CLASS/* and test/CLASS/*, or in CLASS/* with a part held out."""
 
     size: int | None = Field(None, ge=1, le=4096, description="scale pictures to size×size")
@@ -189,7 +187,7 @@ class Folder(OwnSpec):
         return read_folder(path, self.size, self.test_fraction)
 
 
-class Parquet(OwnSpec):
+class Parquet(OwnFilesSpec):
     """Your parquet table, or folder of train*.parquet and test*.parquet: pictures or vectors, and labels."""
 
     column: str | None = Field(None, description="column of the samples; else image, img, x, vector, …")
@@ -206,12 +204,12 @@ class Parquet(OwnSpec):
         return read_parquet(path, self.column, self.label, self.size, self.test_fraction)
 
 
-def own_files(path: Path) -> OwnSpec:
+def own_files(path: Path) -> OwnFilesSpec:
     """Return the reader that a path's kind calls for, with its usual settings."""
     here = path.expanduser()
     if here.is_dir():
         return Parquet(path=path) if any(here.glob("*.parquet")) else Folder(path=path)
-    readers: dict[str, type[OwnSpec]] = {".npz": Npz, ".parquet": Parquet}
+    readers: dict[str, type[OwnFilesSpec]] = {".npz": Npz, ".parquet": Parquet}
     if here.suffix.lower() not in readers:
         raise InputError(f"data.path must be an .npz or .parquet file, or a folder of pictures; got '{path}'.")
     return readers[here.suffix.lower()](path=path)

@@ -49,7 +49,7 @@ class PartitionSpec(NamedSpec):
 
     def split(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> list[Tensor]:
         """Return one ascending index tensor a node: disjoint, complete, at least FEWEST samples each."""
-        check_labels(y, num_classes)
+        check_sample_labels(y, num_classes)
         if nodes < 1:
             raise InputError(f"nodes must be at least 1; got {nodes}.")
         if nodes * FEWEST > len(y):
@@ -67,7 +67,7 @@ class PartitionSpec(NamedSpec):
         return parts
 
 
-def check_labels(y: Tensor, num_classes: int) -> None:
+def check_sample_labels(y: Tensor, num_classes: int) -> None:
     """Refuse labels that are not whole numbers in 0..K-1."""
     if y.ndim != 1 or y.is_floating_point():
         raise InputError(f"y must be a row of whole numbers; got shape {tuple(y.shape)}, {y.dtype}.")

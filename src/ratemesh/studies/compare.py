@@ -13,8 +13,8 @@ from pathlib import Path
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import Config, load_config
 from ratemesh.experiment.experiment import Progress
+from ratemesh.experiment.launch import last_words, start, stop
 from ratemesh.experiment.plan import Plan
-from ratemesh.experiment.processes import last_words, start, stop
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.trials import TrialsResult, is_complete, more_trials, plan_trials, resume_trials, run_trials
 

@@ -21,7 +21,7 @@ def parts(X: Sequence[Array], y: Sequence[Array], where: str, channels: Channels
     labels = [flat(A) for A in y]
     if any(A.ndim != 1 for A in labels):
         raise InputError(f"labels of {where} must be one a sample, (m,); got shapes {y[0].shape} and {y[1].shape}.")
-    codes, names, K = as_labels(np.concatenate(labels), f"labels of {where}")
+    codes, classes = as_labels(np.concatenate(labels), f"labels of {where}")
     y_train, y_test = codes[: len(labels[0])], codes[len(labels[0]) :]
     for m, n, name in ((len(X_train), len(y_train), "training"), (len(X_test), len(y_test), "test")):
         if m != n:
@@ -29,7 +29,7 @@ def parts(X: Sequence[Array], y: Sequence[Array], where: str, channels: Channels
     if X_train.shape[1:] != X_test.shape[1:] or X_train.dtype != X_test.dtype:
         got = f"{X_train.shape[1:]} {X_train.dtype} and {X_test.shape[1:]} {X_test.dtype}"
         raise InputError(f"{where} must hold training and test samples of one shape and kind; got {got}.")
-    return Decoded(X_train, y_train, X_test, y_test, K, names)
+    return Decoded(X_train, y_train, X_test, y_test, classes)
 
 
 NAMES = ("training samples", "test samples")
@@ -38,15 +38,15 @@ NAMES = ("training samples", "test samples")
 def one_part(X: Array, y: Array, test_fraction: float, where: str) -> Decoded:
     """Return samples (m, ...) with labels (m,), a part held out that is the same for every seed."""
     samples = as_samples(X, f"samples of {where}")
-    codes, names, K = as_labels(y, f"labels of {where}")
+    codes, classes = as_labels(y, f"labels of {where}")
     if len(samples) != len(codes):
         m, n = len(samples), len(codes)
         raise InputError(f"{where} must hold a label for every sample; got {m} samples and {n} labels.")
-    data = split(torch.from_numpy(samples), torch.from_numpy(codes), test_fraction, K, seed=0)
+    data = split(torch.from_numpy(samples), torch.from_numpy(codes), test_fraction, len(classes), seed=0)
     if not len(data.y_test):
         raise InputError(f"data.test_fraction must hold out a sample of {where}; got {test_fraction}. Raise it.")
     X_train, y_train, X_test, y_test = (A.numpy() for A in (data.X_train, data.y_train, data.X_test, data.y_test))
-    return Decoded(X_train, y_train, X_test, y_test, K, names)
+    return Decoded(X_train, y_train, X_test, y_test, classes)
 
 
 def as_samples(X: Array, what: str, channels: Channels = "auto") -> Array:
@@ -71,11 +71,11 @@ def as_samples(X: Array, what: str, channels: Channels = "auto") -> Array:
     return np.require(X, requirements=["C", "W"])
 
 
-def as_labels(y: Array, what: str) -> tuple[Array, tuple[str, ...] | None, int]:
-    """Return labels as int64 codes 0..K-1, what the codes stand for unless that is 0..K-1 itself, and K.
+def as_labels(y: Array, what: str) -> tuple[Array, tuple[str, ...]]:
+    """Return labels as int64 codes 0..K-1, and the names of the K classes that the codes stand for.
 
     >>> as_labels(np.array(["cat", "dog", "cat"]), "labels")
-    (array([0, 1, 0]), ('cat', 'dog'), 2)
+    (array([0, 1, 0]), ('cat', 'dog'))
     """
     y = flat(y)
     if y.dtype.kind == "f" and bool((np.isfinite(y) & (y == np.floor(y))).all()):
@@ -85,11 +85,9 @@ def as_labels(y: Array, what: str) -> tuple[Array, tuple[str, ...] | None, int]:
     values, found = np.unique(y, return_inverse=True)
     words = [str(value) for value in values.tolist()]
     order = sorted(range(len(words)), key=lambda i: _rank(words[i]))  # "10" after "9"
-    names = tuple(words[i] for i in order)
     code_of = np.empty(len(order), np.int64)
     code_of[order] = np.arange(len(order))
-    plain = names == tuple(map(str, range(len(names))))
-    return code_of[found], None if plain else names, len(names)
+    return code_of[found], tuple(words[i] for i in order)
 
 
 def flat(y: Array) -> Array:

@@ -43,7 +43,7 @@ def read_parquet(path: Path, column: str | None, label: str | None, size: int | 
     X = _samples([table.column(0) for table in tables], size, where)
     decoded = one_part(X[0], labels[0], held_out, where) if len(tables) == 1 else parts(X, labels, where, "first")
     names = _names(tables[0], np.concatenate(labels))
-    return Decoded(**{**vars(decoded), "class_names": names}) if names else decoded
+    return Decoded(**{**vars(decoded), "classes": names}) if names else decoded
 
 
 def _pyarrow() -> Any:
@@ -138,6 +138,6 @@ def _names(table: Any, labels: Array) -> tuple[str, ...] | None:
     with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):
         about = json.loads((table.schema.metadata or {})[b"huggingface"])
         every = about["info"]["features"][table.column_names[1]]["names"]
-        _, found, K = as_labels(labels, "labels")
-        return tuple(str(every[int(label)]) for label in found or range(K))
+        _, found = as_labels(labels, "labels")
+        return tuple(str(every[int(label)]) for label in found)
     return None
