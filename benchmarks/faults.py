@@ -17,9 +17,8 @@ from benchmarks.lines import Lines
 from ratemesh.engines.certs import init
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.launch import gather, start_site, write_sites
+from ratemesh.experiment.launch import gather, start_site, stop, write_sites
 from ratemesh.experiment.plan import Plan
-from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
 
 DEADLINE = 3.0

@@ -14,7 +14,8 @@ from benchmarks.tables import Table, aim
 from ratemesh.encoders import Encoder
 from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.plan import factory
+from ratemesh.experiment.plan import Plan
+from ratemesh.messages.statistics import Stream
 from ratemesh.methods import alg1
 from ratemesh.training.local import LocalTrainer
 from ratemesh.training.switches import Gauge
@@ -85,7 +86,7 @@ def _measure(epochs: int, batch: int, rounds: int) -> dict[str, float]:
     clock = Clock()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RatemeshWarning)
-        with config.engine.open(factory(config), NODES) as engine:
+        with config.engine.open(Plan(config), NODES) as engine:
             engine.play(1)  # settles the frame; first calls of everything
             with _watched(clock):
                 for t in range(2, 2 + rounds):
@@ -111,8 +112,8 @@ def _watched(clock: Clock) -> Iterator[None]:
         (alg1, "coupled_loss", "loss and its gradient"),
         (Gauge, "turn", "gauge"),
         (LocalTrainer, "stats", "statistics"),
-        (alg1, "pack", "exchange, duals, midpoints"),
-        (alg1, "unpack", "exchange, duals, midpoints"),
+        (Stream, "pack", "exchange, duals, midpoints"),
+        (Stream, "read", "exchange, duals, midpoints"),
         (alg1, "dual_step", "exchange, duals, midpoints"),
         (alg1, "fold_neighbours", "exchange, duals, midpoints"),
         (alg1.Alg1Program, "_log", "log"),

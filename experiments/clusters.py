@@ -43,7 +43,7 @@ def has_needless_replica(clusters: list[Cluster], labels: list[list[int]]) -> bo
 
 def row(agents: int, held: int, instances: int) -> str:
     """Return a line of the table: means over instances of clusters, replicas and hops, three ways."""
-    costs: dict[str, list[tuple[int, int, float, int]]] = {"greedy": [], "free": [], "same": []}
+    costs: dict[str, list[tuple[int, float, float, int]]] = {"greedy": [], "free": [], "same": []}
     needless, took = 0, []
     for seed in range(instances):
         labels, topology = instance(agents, held, seed)
@@ -59,7 +59,7 @@ def row(agents: int, held: int, instances: int) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _cell(costs: list[tuple[int, int, float, int]]) -> str:
+def _cell(costs: list[tuple[int, float, float, int]]) -> str:
     means = (statistics.mean(values) for values in zip(*((-c[3], c[1], c[2]) for c in costs), strict=True))
     return " / ".join(f"{value:.1f}" for value in means)
 

@@ -79,14 +79,14 @@ def test_a_bad_message_is_refused_before_it_changes_anything() -> None:
     program = Alg1Weights().program(nodes(LINE)[0])
     before = states([program])
     message = {**mixable(program.supervision.modules), "degree": torch.tensor(1, dtype=torch.int32)}
-    program.check("weights", 1, message)
+    program.read("weights", 1, message)
     name = next(iter(message))
     negative = torch.tensor(-1, dtype=torch.int32)
     for wrong in ({**message, name: message[name] * torch.nan}, {**message, "degree": negative}):
         with pytest.raises(RatemeshError, match="message of node 1 was refused"):
-            program.check("weights", 1, wrong)
-    with pytest.raises(RatemeshError, match="nobody asked for 'gossip'"):
-        program.check("gossip", 1, message)
+            program.read("weights", 1, wrong)
+    with pytest.raises(RatemeshError, match="'gossip' is no message of this method"):
+        program.read("gossip", 1, message)
     assert_same(before, states([program]))
 
 

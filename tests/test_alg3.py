@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ratemesh.core.gauge import align, alignment
+from ratemesh.core.gauge import align
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
@@ -22,6 +22,7 @@ from ratemesh.report.page import write_report
 from ratemesh.training.cluster_plan import ClusterPlan
 from ratemesh.training.local import LocalSpec
 from toy_alg3 import COLD, LABELS, PRINTED, Paper, make_nodes, play
+from toy_stats import keep
 
 
 @pytest.mark.parametrize(
@@ -138,11 +139,12 @@ def test_the_climb_with_foreign_classes_is_monotone() -> None:
     draw = torch.Generator().manual_seed(3)
     Z = nn.functional.normalize(torch.randn(40, 6, generator=draw, dtype=torch.float64), dim=1)
     y = torch.arange(40) % 4
-    stats, peer = ClassStats.of(Z, y, 4).only([0, 1, 2]), ClassStats.of(Z.roll(3, 1), y, 4).only([1, 2, 3])
+    stats, peer = keep(ClassStats.of(Z, y, 4), [0, 1, 2]), keep(ClassStats.of(Z.roll(3, 1), y, 4), [1, 2, 3])
     away = peer.V[3]
 
     def value(Q: Tensor) -> float:
-        return float(alignment(Q, stats, peer.only([1, 2]), 1.0) - (stats.rotated(Q).V * away).sum())
+        turned, shared = stats.rotated(Q), keep(peer, [1, 2])
+        return float((turned.V * (shared.V - away)).sum() + (turned.mu * shared.mu).sum())
 
     values = [value(align(stats, peer, iterations=n, tol=0, away=away, from_identity_only=True)) for n in range(1, 12)]
     assert values[0] >= value(torch.eye(6, dtype=torch.float64)) - 1e-12

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratemesh.core.moments import nearest_moments
-from ratemesh.engines.meter import nbytes
+from ratemesh.engines.rounds import nbytes
 from ratemesh.messages.formats import FORMATS
 from ratemesh.messages.statistics import StatsMessage, message_bytes, pack, unpack
 from ratemesh.methods.alg1 import Alg1
@@ -144,7 +144,7 @@ def test_sender_and_receivers_have_the_same_view_and_resuming_is_not_stopping(st
     sender, receiver = stream_of(words), stream_of(words, node=1)
     for seed in range(5):
         payload, told = sender.pack(StatsMessage(stats_of(seed=seed)))
-        heard = receiver.unpack(payload, 0).stats
+        heard = receiver.read(payload, 0).stats
         assert torch.equal(told.V, heard.V)
         state = sender.state("a"), receiver.state("a")
         assert bool(state[0]) == sender.codec.remembers
@@ -171,6 +171,6 @@ def test_whole_messages_come_first_after_a_reset_and_with_other_classes(stats_of
         if len(steps) == 2:
             sender.reset()
         payload, _ = sender.pack(StatsMessage(stats_of(counts, seed=len(steps))))
-        receiver.unpack(payload, 0)
+        receiver.read(payload, 0)
         steps.append(int(payload["step"]))
     assert steps == [0, 1, 0, 0, 1]

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from ratemesh.engines import ENGINES, EngineSpec
-from ratemesh.engines.protocol import Played
+from ratemesh.engines.protocol import Site
+from ratemesh.engines.rounds import Played
 from ratemesh.errors import InputError, NonFiniteError, RatemeshError
 from ratemesh.messages.formats import Payload
 from toy_engines import ALONE, NODES, SharedRay
-from toy_sites import factory
+from toy_sites import Toys
 
 COSTLY = {"zenoh, mutual TLS"}
 """Variants that start a process a node: some of their failures are left to `make test-faults`."""
@@ -35,10 +36,10 @@ def engine(variant: str) -> EngineSpec:
 
 @cache
 def play(variant: str, script: str, rounds: int = 2) -> tuple[list[Played], list[Payload]]:
-    """Play some rounds, then have an errand carried out; once a session, for processes are slow to start."""
-    with engine(variant).open(factory(script, NODES), NODES) as opened:
+    """Play some rounds, then make a call; once a session, for processes are slow to start."""
+    with engine(variant).open(Toys(script, NODES), NODES) as opened:
         played = [opened.play(t) for t in range(1, rounds + 1)]
-        return played, opened.ask("errand", "7")
+        return played, opened.ask(Site.features, "test", 7)
 
 
 def test_every_engine_is_under_contract() -> None:
@@ -59,16 +60,16 @@ def test_all_engines_agree_to_the_bit(variant: str, script: str) -> None:
 def test_messages_are_counted_by_edge(variant: str) -> None:
     played, _ = play(variant, "gossip")
     traffic = played[0].traffic
-    assert traffic.edges == {(i, j) for i in range(NODES) for j in range(NODES) if i != j}
+    assert {(i, j) for _, i, j in traffic.messages} == {(i, j) for i in range(NODES) for j in range(NODES) if i != j}
     assert set(traffic.messages.values()) == {2}
     assert traffic.total_bytes == NODES * (NODES - 1) * 2 * (8 + 8)  # one float64, one int64
 
 
 @pytest.mark.parametrize("variant", HERE)
-def test_turns_inside_a_round_are_kept_and_errands_come_back_in_node_order(variant: str) -> None:
+def test_turns_inside_a_round_are_kept_and_answers_come_back_in_node_order(variant: str) -> None:
     _, answers = play(variant, "chain")
     assert [float(a["value"]) for a in answers] == list(range(NODES))
-    assert {int(a["errand"]) for a in answers} == {7}
+    assert {int(a["test"]) for a in answers} == {7}
 
 
 @pytest.mark.parametrize("variant", HERE)
@@ -116,11 +117,11 @@ def test_workers_end_with_the_run_that_started_them() -> None:
     """Kill the parent with SIGKILL: its workers must notice by themselves."""
     code = (
         "import os, signal, sys, time\n"
-        "from toy_sites import factory\n"
+        "from toy_sites import Toys\n"
         "from ratemesh.engines.inprocess import InProcess\n"
-        "with InProcess(name='inprocess', workers=2).open(factory('gossip', 4), 4) as engine:\n"
+        "with InProcess(name='inprocess', workers=2).open(Toys('gossip', 4), 4) as engine:\n"
         "    engine.play(1)\n"
-        "    print(*[host._process.pid for host in engine._hosts], flush=True)\n"
+        "    print(*[worker.process.pid for worker in engine._sites._workers], flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     here = Path(__file__).parent

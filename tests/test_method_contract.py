@@ -1,6 +1,6 @@
 """One contract for every registered method: repeatable, finite, metered, resumable, alone or together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
@@ -8,9 +8,9 @@ import torch
 from ratemesh.data.datasets import Subspaces
 from ratemesh.data.partition import stratified
 from ratemesh.encoders.networks import Mlp
-from ratemesh.engines.meter import Traffic
-from ratemesh.engines.rounds import RoundMail
+from ratemesh.engines.rounds import RoundMail, Traffic
 from ratemesh.graph.topology import Topology, of_edges
+from ratemesh.messages.formats import Payload
 from ratemesh.methods import METHODS
 from ratemesh.seeds import generator
 from ratemesh.training.local import LocalSpec
@@ -77,15 +77,20 @@ def play(programs: Sequence[Program], t: int) -> tuple[list[RoundLog], Traffic]:
     """Play a round as plainly as can be: the same router as the engine, no processes."""
     mail = RoundMail(len(programs))
     rounds = {i: program.round(t) for i, program in enumerate(programs)}
+    tags: dict[int, str] = {}
     logs: dict[int, RoundLog] = {}
 
-    def step(i: int, inbox: object) -> None:
+    def step(i: int, letters: Mapping[int, Payload] | None) -> None:
         try:
-            event = next(rounds[i]) if inbox is None else rounds[i].send(inbox)
+            if letters is None:
+                event = next(rounds[i])
+            else:
+                event = rounds[i].send({j: programs[i].read(tags[i], j, letter) for j, letter in letters.items()})
         except StopIteration as end:
             logs[i] = end.value
         else:
             assert isinstance(event, Exchange)
+            tags[i] = event.tag
             mail.post(i, event)
 
     for i in rounds:
@@ -93,8 +98,8 @@ def play(programs: Sequence[Program], t: int) -> tuple[list[RoundLog], Traffic]:
     while len(logs) < len(programs):
         ready = mail.ready()
         assert ready, mail.stuck()
-        for i, inbox in ready:
-            step(i, inbox)
+        for i, letters in ready:
+            step(i, letters)
     return [logs[i] for i in sorted(logs)], mail.traffic
 
 
@@ -126,7 +131,7 @@ def test_runs_repeat_and_stay_finite(case: tuple[str, str], graph: str) -> None:
         again, _ = play(other, t)
         assert str(logs) == str(again)  # str: NaN, where there is no neighbour, equals itself
         assert all(torch.isfinite(torch.tensor([log["reduction"], log["expand"]])).all() for log in logs)
-        assert traffic.edges <= {pair for i, j in GRAPHS[graph].edges for pair in ((i, j), (j, i))}
+        assert {(i, j) for _, i, j in traffic.messages} <= {pair for i, j in GRAPHS[graph].edges for pair in ((i, j), (j, i))}
     assert_same(states(one), states(other))
 
 

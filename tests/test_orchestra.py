@@ -130,4 +130,4 @@ def test_centres_that_are_none_are_refused() -> None:
     program = Orchestra(**SMALL).program(still(nodes(STAR)[0]))
     for wrong in (torch.zeros(4, 6), torch.ones(3, 6) / 6**0.5, torch.full((4, 6), torch.nan)):
         with pytest.raises(RatemeshError, match="message of node 2 was refused: 'centres'"):
-            program._cluster({2: {"centres": wrong}})
+            program.read("centres", 2, {"centres": wrong})

@@ -8,12 +8,12 @@ from ratemesh.engines.ray import Ray
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from toy_engines import HERE, alone
-from toy_sites import factory
+from toy_sites import Toys
 
 
 def test_without_the_extra_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=re.escape("pip install 'ratemesh[ray]'")), Ray().open(factory("chain", 2), 2):
+    with pytest.raises(InputError, match=re.escape("pip install 'ratemesh[ray]'")), Ray().open(Toys("chain", 2), 2):
         pass
 
 

@@ -64,8 +64,9 @@ def test_traffic_is_two_models_a_client() -> None:
 
 def test_nobody_sends_less_than_a_sample() -> None:
     programs = [FedSimClr().program(node) for node in nodes(STAR)]
-    with pytest.raises(RatemeshError, match="message of node 1 was refused: it counts 0 samples"):
-        programs[0]._combined({1: {**mixable(programs[0].model), "samples": torch.tensor(0)}})
+    message = {**mixable(programs[1].model), "samples": torch.tensor(0, dtype=torch.int32)}
+    with pytest.raises(RatemeshError, match="message of node 1 was refused: 'samples' must be at least 1; got 0"):
+        programs[0].read("weights", 1, message)
 
 
 @pytest.mark.parametrize("name", FEDERATED)

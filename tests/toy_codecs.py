@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import torch
+
+from ratemesh.core.stats import ClassStats
 from ratemesh.messages.interface import CodecSpec
 from ratemesh.messages.statistics import Stream
 from ratemesh.methods.alg1 import Alg1
@@ -24,5 +27,10 @@ def codec_of(words: str) -> CodecSpec:
     return Alg1(codec=SETTINGS[words]).codec
 
 
-def stream_of(words: str, node: int = 0) -> Stream:
-    return Stream(codec_of(words), node, K, D, means=True, frame=True)
+def like(classes: int, d: int, dtype: torch.dtype) -> ClassStats:
+    """Return empty statistics of a receiver: they say how many classes and dimensions there are, and the type."""
+    return ClassStats.without_means(torch.zeros(classes, d, d, dtype=dtype), torch.zeros(classes, dtype=dtype))
+
+
+def stream_of(words: str, node: int = 0, dtype: torch.dtype = torch.float32) -> Stream:
+    return Stream(codec_of(words), node, like(K, D, dtype), means=True, frame=True)

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ratemesh.core.checks import check_eps2, check_features
-from ratemesh.core.lagrangian import ConsensusTerms, Coupling, evaluate
-from ratemesh.core.rates import rate_reduction
+from ratemesh.core.checks import check_eps2, check_features, check_resolution, working_precision
+from ratemesh.core.lagrangian import Coupling, value_and_gradient
+from ratemesh.core.rates import ConsensusTerms, rate_reduction
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
+
+SYMMETRIC = 1e-5
+"""How far entries of a midpoint may be from their mirror: rounding, and no more."""
 
 
 class Folded(NamedTuple):
@@ -112,8 +115,8 @@ def consensus_loss(
     Args:
         Z: (n_batch, d) features of the batch, rows of unit length.
         y: (n_batch,) labels in 0..K-1. A class absent from the batch contributes nothing.
-        Y: (K, d, d) summed duals.
-        T_bar: (K, d, d) mean midpoints, see `fold_neighbours`.
+        Y: (K, d, d) summed duals; V_k is symmetric, so that of each only the symmetric part counts.
+        T_bar: (K, d, d) mean midpoints, symmetric, see `fold_neighbours`.
         n: number of neighbours, or (K,) of them per class.
         gamma: penalty parameter γ.
         eps2: ε².
@@ -136,9 +139,14 @@ def consensus_loss(
         raise InputError(
             f"Y and T_bar must have dtype {precision} for Z of {Z.dtype}; got {Y.dtype} and {T_bar.dtype}."
         )
+    if not torch.allclose(T_bar, T_bar.mT, atol=SYMMETRIC):
+        raise InputError(
+            "T_bar must be symmetric, as midpoints of second moments are; "
+            f"got entries {float((T_bar - T_bar.mT).abs().max()):.3g} apart from their mirror. Use fold_neighbours."
+        )
     if isinstance(n, Tensor) and n.shape not in ((), (K,)):
         raise InputError(f"n must be a number or have shape (K,) = ({K},); got {tuple(n.shape)}.")
-    return coupled_loss(Z, y, Coupling.of(Y, T_bar, n, gamma), eps2=eps2, scale=scale, running=running)
+    return coupled_loss(Z, y, Coupling.of((Y + Y.mT) / 2, T_bar, n, gamma), eps2=eps2, scale=scale, running=running)
 
 
 def coupled_loss(
@@ -186,9 +194,13 @@ def _differentiable(
     running: RunningStats | None,
 ) -> ConsensusTerms:
     """Evaluate, and hang the known gradient on the known value."""
+    precision = working_precision(Z.dtype, Z.shape[1], eps2)
+    check_resolution(precision if running is None else running.V.dtype, Z.shape[1], eps2)
     with torch.no_grad():
-        # Half precision cannot factorise; the mathematics runs in at least float32.
-        X = Z.detach().to(torch.promote_types(Z.dtype, torch.float32))
-        terms, gradient = evaluate(X, y.long(), num_classes, coupling, eps2, scale, running)
-    total = _WithGradient.apply(Z, terms.total, gradient.to(Z.dtype))  # type: ignore[no-untyped-call]
+        coupling = None if coupling is None else coupling.to(precision)
+        terms, gradient = value_and_gradient(
+            Z.detach().to(precision), y.long(), num_classes, coupling, eps2, scale, running
+        )
+        value = terms.total.to(torch.promote_types(Z.dtype, torch.float32))
+    total = _WithGradient.apply(Z, value, gradient.to(Z.dtype))  # type: ignore[no-untyped-call]
     return replace(terms, total=total)

@@ -1,11 +1,13 @@
 """Coding rates: the only place where a log-determinant is taken."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from ratemesh.core.checks import check_eps2
+from ratemesh.core.checks import check_eps2, check_resolution
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
 
@@ -47,6 +49,7 @@ def coding_rate(V: Tensor, eps2: float = 0.5) -> Tensor:
             f"V must be square second moments (..., d, d); got {tuple(V.shape)}. "
             "For features Z (m, d) pass Z.T @ Z / len(Z)."
         )
+    check_resolution(V.dtype, V.shape[-1], eps2)
     return half_logdet(V, V.shape[-1] / eps2)[0]
 
 
@@ -65,6 +68,34 @@ class RateTerms:
     def numbers(self) -> dict[str, float]:
         """Return the terms by name, as round logs hold them."""
         return {"expand": float(self.expand), "compress": float(self.compress), "reduction": float(self.reduction)}
+
+
+@dataclass(frozen=True)
+class ConsensusTerms(RateTerms):
+    """Named terms of the local objective (lagran1_2); scalars, only `total` carries a gradient.
+
+    `coupled` is ⟨Y, V⟩ + γΣ_k n_k‖V_k − T̄_k‖²; its two parts are computed on demand, because a
+    training step needs only their sum.
+    """
+
+    coupled: Tensor
+    total: Tensor
+    dual_part: Callable[[], Tensor] = field(repr=False)
+
+    @cached_property
+    def dual(self) -> Tensor:
+        """⟨Y, V⟩."""
+        return self.dual_part()
+
+    @property
+    def penalty(self) -> Tensor:
+        """γ Σ_k n_k ‖V_k − T̄_k‖²."""
+        return self.coupled - self.dual
+
+    def numbers(self) -> dict[str, float]:
+        """Return the terms by name, as round logs hold them: those of ΔR, dual, penalty and their total."""
+        own = {"dual": float(self.dual), "penalty": float(self.penalty), "total": float(self.total)}
+        return {**super().numbers(), **own}
 
 
 def rate_reduction(stats: ClassStats, eps2: float = 0.5) -> RateTerms:

@@ -7,8 +7,18 @@ import torch
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from ratemesh.data.colour import blur, colour_matrices, recolour, solarize
-from ratemesh.data.warp import affine_map, crop_map, flip_map, move_pixels, shift_map, warp
+from ratemesh.data.pixels import (
+    affine_map,
+    blur,
+    colour_matrices,
+    crop_map,
+    flip_map,
+    move_pixels,
+    recolour,
+    shift_map,
+    solarize,
+    warp,
+)
 from ratemesh.errors import InputError
 from ratemesh.specs import Spec
 

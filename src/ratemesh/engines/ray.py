@@ -55,8 +55,8 @@ class Ray(EngineSpec):
         if importlib.util.find_spec("ray") is None:
             raise InputError("engine 'ray' needs Ray, which is not installed. Install it: pip install 'ratemesh[ray]'")
         os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
-        from ratemesh.engines.ray_cluster import check_size, gist, joined
-        from ratemesh.engines.ray_engine import LOST, Actors, RayEngine
+        from ratemesh.engines.ray_actors import LOST, Actors, gist
+        from ratemesh.engines.ray_engine import RayEngine, check_size, joined
 
         with joined(self.address, ceil(nodes * self.num_cpus)), ExitStack() as stack:
             check_size(nodes, {"CPU": self.num_cpus, "GPU": self.num_gpus})

@@ -1,85 +1,77 @@
-"""Plays rounds on Ray actors, and goes on when some of them are lost."""
+"""Plays rounds on the actors of a Ray cluster, and goes on when some of them are lost."""
 
 import os
-import sys
+import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
-from ratemesh.engines import wire
-from ratemesh.engines.meter import Parcel
-from ratemesh.engines.protocol import Played, SiteFactory
-from ratemesh.engines.ray_actor import NodeActor, Posted
-from ratemesh.engines.ray_cluster import free, gist
-from ratemesh.engines.rounds import play_round
-from ratemesh.errors import RatemeshError, RatemeshWarning
+from ratemesh.engines.protocol import Call, Engine, Site
+from ratemesh.engines.ray_actors import KEEPING, LOST, Actors, Posted, gist, result
+from ratemesh.engines.rounds import Parcel, Played, play_round
+from ratemesh.engines.workers import decode
+from ratemesh.errors import InputError, RatemeshError, RatemeshWarning
 from ratemesh.messages.formats import Payload
+from ratemesh.threads import cores
 from ratemesh.training.protocol import RoundLog
-
-LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
-"""What Ray raises when an actor is gone, or messages that went with the actor that had sent them."""
 
 Result = TypeVar("Result")
 
 
-class Actors:
-    """The actors of all nodes; one that is gone can be replaced."""
+@contextmanager
+def joined(address: str, cpus: int) -> Iterator[None]:
+    """Connect to a cluster, unless this process has done so already; on the way out, end what was started here.
 
-    def __init__(self, factory: SiteFactory, nodes: int, options: Mapping[str, Any], threads: int) -> None:
-        path = os.pathsep.join(filter(None, sys.path))
-        environment = {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        self._class = ray.remote(NodeActor).options(
-            runtime_env={"env_vars": environment},
-            scheduling_strategy="SPREAD",
-            max_restarts=0,  # a restarted actor has lost its state: `replace` and `RayEngine` see to both
-            **options,
-        )
-        self._factory = ray.put(factory)
-        self._threads = threads
-        self.of = [self._start(node) for node in range(nodes)]
+    Args:
+        address: 'host:port' or 'auto'; empty starts a cluster.
+        cpus: that a cluster of this machine says it has, at least: all nodes share what there is.
+    """
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+            if not address:
+                # Ray keeps sockets there, and their paths must be short: not in TMPDIR
+                root = tempfile.TemporaryDirectory(
+                    prefix="ratemesh-ray-", dir=os.environ.get("RAY_TMPDIR", "/tmp"), ignore_cleanup_errors=True
+                )
+                settings |= {"include_dashboard": False, "_temp_dir": stack.enter_context(root)}
+                settings["num_cpus"] = max(cores(), cpus)
+            stack.callback(ray.shutdown)
+            _connect(address, settings)
+        yield
 
-    def _start(self, node: int) -> Any:
-        return self._class.remote(node, self._threads, str(Path.cwd()))
 
-    def build(self, nodes: Sequence[int], patience: float) -> None:
-        """Wait until new actors are placed and have made their sites."""
-        underway = {self.of[node].build.remote(self._factory): node for node in nodes}
-        pending = list(underway)
-        if pending:
-            _, pending = ray.wait(pending, num_returns=len(pending), timeout=patience)
-        if pending:
-            raise RatemeshError(
-                f"all nodes must start within engine.patience = {patience:g} s; {[underway[ref] for ref in pending]} "
-                f"have not. The cluster has {free()} free: lower engine.num_cpus or engine.num_gpus, add machines, or "
-                "raise engine.patience."
+def _connect(address: str, settings: Mapping[str, Any]) -> None:
+    try:
+        ray.init(address or "local", **settings)
+    except Exception as error:  # Ray raises bare ones, too
+        if not address:
+            raise RatemeshError(f"Ray does not start on this machine: {gist(error)}") from None
+        raise InputError(
+            f"engine.address must be a Ray cluster that answers; got '{address}' ({gist(error)}). "
+            "Start one with `ray start --head`, or leave engine.address empty."
+        ) from None
+
+
+def check_size(nodes: int, each: Mapping[str, float]) -> None:
+    """Refuse what can never be placed; what is only busy now is waited for.
+
+    Args:
+        each: resources that every node takes, by Ray's names: CPU, GPU.
+    """
+    there = ray.cluster_resources()
+    for kind, amount in each.items():
+        if nodes * amount > there.get(kind, 0):
+            raise InputError(
+                f"engine.num_{kind.lower()}s must leave room for all nodes; {nodes} nodes with {amount:g} each need "
+                f"{nodes * amount:g}, the Ray cluster has {there.get(kind, 0):g}. Lower it (fractions are fine), or "
+                "add machines."
             )
-        for reference in underway:
-            result(reference)
-
-    def replace_lost(self) -> list[int]:
-        """Have all make their sites anew; start those again that are gone, and return them.
-
-        Those that are still there first finish what they are at, which may take as long as a round.
-        """
-        lost = []
-        for node, reference in [(n, actor.build.remote(self._factory)) for n, actor in enumerate(self.of)]:
-            try:
-                result(reference)
-            except LOST:
-                lost.append(node)
-        for node in lost:
-            ray.kill(self.of[node])  # out of reach is not dead: never two of one node
-            self.of[node] = self._start(node)
-        return lost
-
-    def close(self) -> None:
-        """End all."""
-        for actor in self.of:
-            ray.kill(actor)
 
 
 class Attempt:
@@ -93,10 +85,10 @@ class Attempt:
         """Start round t of a node."""
         self._underway[self._actors[node].begin.remote(t)] = node
 
-    def resume(self, node: int, inbox: Mapping[int, Parcel]) -> None:
+    def resume(self, node: int, letters: Mapping[int, Parcel]) -> None:
         """Give a node references to what arrived."""
-        references = [parcel.place for parcel in inbox.values()]
-        self._underway[self._actors[node].resume.remote(list(inbox), *references)] = node
+        references = [parcel.place for parcel in letters.values()]
+        self._underway[self._actors[node].resume.remote(list(letters), *references)] = node
 
     def next_event(self) -> tuple[int, Posted | RoundLog] | None:
         """Wait for any node."""
@@ -106,7 +98,7 @@ class Attempt:
         return self._underway.pop(done[0]), result(done[0])
 
 
-class RayEngine:
+class RayEngine(Engine):
     """An engine whose nodes may be lost and come back.
 
     What a lost node knew is made again: all nodes go back to the folder of the last `save` or `load` (a run's
@@ -118,7 +110,7 @@ class RayEngine:
         self._actors = actors
         self._left = restarts
         self._patience = patience
-        self._folder = ""
+        self._loaded: Call | None = None
         self._since: list[int] = []
 
     def play(self, t: int) -> Played:
@@ -127,21 +119,21 @@ class RayEngine:
         self._since.append(t)
         return played
 
-    def ask(self, what: str, argument: str = "") -> list[Payload]:
-        """Have every site carry out an errand; return the answers in node order."""
-        if keeps := what in ("save", "load"):
-            argument = str(Path(argument).absolute())
-        answers = self._surely(f"'{what}'", lambda: self._ask(what, argument))
+    def carry(self, call: Call) -> list[Payload]:
+        """Make the call on every site; return the answers in node order."""
+        if keeps := call.method in KEEPING:
+            call = replace(call, arguments=[str(Path(folder).absolute()) for folder in call.arguments])
+        answers = self._surely(f"'{call.method}'", lambda: self._carry(call))
         if keeps:
-            self._folder, self._since = argument, []
+            self._loaded, self._since = replace(call, method=Site.load.__name__), []
         return answers
 
     def _play(self, t: int) -> Played:
         return play_round(Attempt(self._actors.of), len(self._actors.of), t)
 
-    def _ask(self, what: str, argument: str) -> list[Payload]:
-        references = [actor.ask.remote(what, argument) for actor in self._actors.of]
-        return [wire.decode(result(reference)) for reference in references]
+    def _carry(self, call: Call) -> list[Payload]:
+        references = [actor.carry.remote(call) for actor in self._actors.of]
+        return [decode(result(reference)) for reference in references]
 
     def _surely(self, when: str, work: Callable[[], Result]) -> Result:
         """Do the work; when nodes are lost, bring all back to where they were and do it again."""
@@ -163,7 +155,7 @@ class RayEngine:
     def _bring_back(self, when: str) -> None:
         """Replace what is lost; let all nodes load the last checkpoint and play what was played since."""
         lost = self._actors.replace_lost()
-        start = f"'{self._folder}'" if self._folder else "the beginning"
+        start = f"'{self._loaded.arguments[0]}'" if self._loaded else "the beginning"
         what = f"nodes {lost} were lost in {when}; they were started again" if lost else f"messages were lost in {when}"
         warnings.warn(
             f"{what}, and all go on from {start}. {self._left} more such losses will be mended.",
@@ -171,15 +163,7 @@ class RayEngine:
             stacklevel=2,
         )
         self._actors.build(lost, self._patience)  # only now: who is lost again here must not hide who was lost before
-        if self._folder:
-            self._ask("load", self._folder)
+        if self._loaded:
+            self._carry(self._loaded)
         for t in self._since:
             self._play(t)
-
-
-def result(reference: Any) -> Any:
-    """Return what an actor's method returned; raise what it tells of."""
-    value = ray.get(reference)
-    if isinstance(value, wire.Frame):
-        raise wire.error(value)
-    return value

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.engines.protocol import Engine
+from ratemesh.engines.protocol import Engine, Site
 from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
-from ratemesh.messages.formats import Payload
 from ratemesh.metrics.evaluate import Learned, evaluate, subspace_accuracies
 from ratemesh.metrics.geometry import relative_distance
 from ratemesh.metrics.partial import own_accuracy, partial_accuracies
@@ -50,35 +49,30 @@ class Gathered:
         write_tensors(path, tensors)
 
 
-def gather(engine: Engine) -> Gathered:
-    """Ask every node for its features."""
-    return _gathered(engine.ask("features", "train"), engine.ask("features", "test"))
-
-
 def keep_initial(engine: Engine, plan: Plan, folder: RunFolder) -> None:
     """Keep features of untrained encoders for figures; only the samples that are kept are encoded."""
     most = plan.config.output.features
     if most:
-        train = engine.ask("features", f"train {-(-most // plan.topology.nodes)}")
-        _gathered(train, engine.ask("features", f"test {most}")).keep(folder.initial_features, most)
+        gather(engine, -(-most // plan.topology.nodes), most).keep(folder.initial_features, most)
 
 
-def _gathered(train: Sequence[Payload], test: Sequence[Payload]) -> Gathered:
-    Z_test = torch.stack([answer["Z"] for answer in test])
-    return Gathered([a["Z"] for a in train], [a["y"] for a in train], Z_test, test[0]["y"])
+def gather(engine: Engine, train: int | None = None, test: int | None = None) -> Gathered:
+    """Return every node's features, of at most this many samples of either kind."""
+    own, held_out = engine.ask(Site.features, "train", train), engine.ask(Site.features, "test", test)
+    Z_test = torch.stack([answer["Z"] for answer in held_out])
+    return Gathered([a["Z"] for a in own], [a["y"] for a in own], Z_test, held_out[0]["y"])
 
 
 def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
     stats, passes = _stats(engine)
-    Z_test = torch.stack([answer["Z"] for answer in engine.ask("features", "test")])
-    judge = plan.config.evaluation
+    Z_test = torch.stack([answer["Z"] for answer in engine.ask(Site.features, "test")])
     with pinned(1):  # this process's own number of threads depends on the workers
         pooled, y = ClassStats.sum(stats), plan.data.y_test
-        rank = judge.rank_in(pooled.d, pooled.num_classes)
-        found = subspace_accuracies(pooled, Z_test, y, judge.energy, rank)
+        rule = plan.config.evaluation.rule(pooled.d, pooled.num_classes)
+        found = subspace_accuracies(pooled, Z_test, y, rule)
         found |= own_accuracy(stats, Z_test, y)
-        found |= partial_accuracies(stats, Z_test, y, judge.energy, rank)
+        found |= partial_accuracies(stats, Z_test, y, rule)
     return {**found, "sample_passes": passes}
 
 
@@ -88,18 +82,10 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
     stats, passes = _stats(engine)
     gathered = gather(engine)
     gathered.keep(folder.features, config.output.features)
-    learned = Learned(
-        stats=stats,
-        Z_train=gathered.Z_train,
-        y_train=gathered.y_train,
-        Z_test=gathered.Z_test,
-        y_test=gathered.y_test,
-        edges=plan.topology.edges,
-    )
+    learned = Learned(stats=stats, edges=plan.topology.edges, **vars(gathered))
     with pinned(1):
-        judge = config.evaluation
-        rank = judge.rank_in(stats[0].d, stats[0].num_classes)
-        numbers = evaluate(learned, eps2=config.method.eps2, energy=judge.energy, rank=rank)
+        rule = config.evaluation.rule(stats[0].d, stats[0].num_classes)
+        numbers = evaluate(learned, eps2=config.method.eps2, rule=rule)
     metrics = {
         "schema": SCHEMA,
         "method": config.method.label(plan.topology),
@@ -126,8 +112,8 @@ def _turns(plan: Plan) -> dict[str, int]:
 
 def _stats(engine: Engine) -> tuple[list[ClassStats], int]:
     """Return every node's statistics, and the samples that all of them passed."""
-    answers = engine.ask("stats")
-    return [ClassStats(a["V"], a["mu"], a["m"]) for a in answers], sum(int(a["sample_passes"]) for a in answers)
+    answers = engine.ask(Site.stats)
+    return [ClassStats.from_tensors(a) for a in answers], sum(int(a["sample_passes"]) for a in answers)
 
 
 def network(plan: Plan, stats: Sequence[ClassStats] = ()) -> dict[str, Any]:

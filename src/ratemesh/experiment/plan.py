@@ -1,21 +1,25 @@
-"""A node as an engine hosts it: made from the configuration alone, in whatever process."""
+"""What all nodes of an experiment agree on, and a node as an engine hosts it, in whatever process."""
 
 import json
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ratemesh.core.stats import ClassStats, balanced_counts
+from ratemesh.core.checks import check_resolution
+from ratemesh.core.stats import balanced_counts
 from ratemesh.core.theory import theorem1_gaps
 from ratemesh.data import Dataset, class_counts
 from ratemesh.engines.protocol import SiteFactory
+from ratemesh.engines.rounds import advance
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.storage import read_tensors, write_tensors
@@ -23,9 +27,11 @@ from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
 from ratemesh.messages.formats import Payload
 from ratemesh.seeds import generator
+from ratemesh.threads import pinned
 from ratemesh.training.local import encode
-from ratemesh.training.protocol import Node, Round, RoundLog
+from ratemesh.training.protocol import Exchange, Node, Round
 
+BYTES_A_NUMBER = 4
 BYTES_A_PARAMETER = 16
 """Weight, gradient and Adam's two moments, four bytes each."""
 
@@ -50,15 +56,29 @@ class Memory:
         return f"{need}, {self.free / 1e9:.1f} GB are free{remedy}"
 
 
-class Plan:
-    """What all nodes of an experiment agree on: data, graph and who holds what."""
+class Plan(SiteFactory):
+    """What all nodes of an experiment agree on: data, graph and who holds what; makes their sites."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.data: Dataset = config.data.load(config.seed)
-        self.topology: Topology = config.graph.build(config.seed)
-        draw = generator(config.seed, "partition")
-        self.parts = config.partition.split(self.data.y_train, self.topology.nodes, self.data.num_classes, draw)
+        with pinned(1):  # data that are computed must not depend on how many threads a process has
+            self.data: Dataset = config.data.load(config.seed)
+            self.topology: Topology = config.graph.build(config.seed)
+            draw = generator(config.seed, "partition")
+            self.parts = config.partition.split(self.data.y_train, self.topology.nodes, self.data.num_classes, draw)
+
+    def site(self, index: int) -> "ExperimentSite":
+        """Make the site of node `index`."""
+        return ExperimentSite(self, index)
+
+    def to_json(self) -> str:
+        """Return the configuration: all else follows from it."""
+        return self.config.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """Load data and graph again, in another process."""
+        return cls(make_config(json.loads(text)))
 
     def counts(self) -> Tensor:
         """Return samples per node and class, (N, K)."""
@@ -74,6 +94,9 @@ class Plan:
         total = counts.sum(0)
         if bool((total == 0).any()):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
+        if self.data.num_classes < 2:
+            raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
+        check_resolution(torch.float32, self.config.d, self.config.method.eps2)
         if self.config.graph.varies and not self.config.method.graph_may_change:
             raise InputError(
                 f"graph must stay the same for these settings of method '{self.config.method.name}'; "
@@ -83,6 +106,7 @@ class Plan:
         local.check_balance(counts)
         for gap_in_words in self.config.method.check(self.topology, counts, local):
             _warn(gap_in_words)
+        self.check_room(self.topology.nodes)
         K, d = self.data.num_classes, self.config.d
         ranks = torch.full((K,), max(1, d // K)) if self.data.ranks is None else self.data.ranks
         weights = balanced_counts(total) if local.balance else total
@@ -94,6 +118,16 @@ class Plan:
         memory = self.memory(self.clusters())  # builds every architecture: one that does not fit is found out now
         if not memory.fits:
             raise InputError(f"encoders must fit into memory: {memory.in_words(self.topology.nodes)}.")
+
+    def check_room(self, nodes: int) -> None:
+        """Refuse a d whose statistics, K matrices d × d for every node that is here, no memory can hold."""
+        K, d = self.data.num_classes, self.config.d
+        needed, free = BYTES_A_NUMBER * nodes * K * d**2, available_memory()
+        if needed > free:
+            raise InputError(
+                f"d must leave room for the class statistics of all nodes here; got {d}: {nodes} nodes with {K} "
+                f"matrices {d} × {d} need {needed / 1e9:.3g} GB, {free / 1e9:.1f} GB are free. Lower d."
+            )
 
     def _check_views(self) -> None:
         """Refuse architectures that one model cannot have; warn of views that would all be the same."""
@@ -150,27 +184,23 @@ class Plan:
 
 
 class ExperimentSite:
-    """A node's program, and the errands between rounds."""
+    """A node's program, and what a run calls between rounds."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         self.plan = plan
         self.index = index
         self.program = plan.config.method.program(plan.node(index))
-        self.cpu_seconds = 0.0
+        self._cpu = 0.0
 
     def round(self, t: int) -> Round:
         """Play round t with the neighbours of that round, and count the processor's time that it takes in here."""
-        changes = self.plan.config.graph.varies
-        program, inbox = self._on_changing_graph(t) if changes else self.program.round(t), None
+        program = self._on_changing_graph(t) if self.plan.config.graph.varies else self.program.round(t)
+        inbox = None
         while True:
-            began = time.process_time()
-            try:
-                event = next(program) if inbox is None else program.send(inbox)
-            except StopIteration as end:
-                log: RoundLog = end.value
-                return log
-            finally:
-                self.cpu_seconds += time.process_time() - began
+            with self._clock():
+                event = advance(program, inbox)
+            if not isinstance(event, Exchange):
+                return event
             inbox = yield event
 
     def _on_changing_graph(self, t: int) -> Round:
@@ -181,68 +211,55 @@ class ExperimentSite:
         log = yield from program.round(t)
         return {**log, "neighbours": float(len(neighbours)), "outside_theorem": 1.0}
 
-    def check(self, tag: str, sender: int, payload: Payload) -> None:
-        """Raise RatemeshError if the program cannot use a message; programs without a `check` take all."""
-        check = getattr(self.program, "check", None)
-        if check is not None:
-            check(tag, sender, payload)
+    def read(self, tag: str, sender: int, payload: Payload) -> Any:
+        """Return a message as the program reads it; raise RatemeshError if it cannot be used."""
+        with self._clock():
+            return self.program.read(tag, sender, payload)
 
-    def do(self, what: str, argument: str) -> Payload:
-        """Carry out an errand: save to or load from a folder, or answer with features, statistics or CPU time."""
-        if what == "save":
-            write_tensors(self._file(argument), self.program.state())
-        elif what == "load":
-            self.program.load_state(read_tensors(self._file(argument)))
-        elif what == "cpu":
-            return {"seconds": torch.tensor(self.cpu_seconds, dtype=torch.float64)}
-        elif what == "features":
-            return self._features(argument)
-        elif what == "stats":
-            stats: ClassStats = self.program.stats
-            passes = torch.tensor(self.program.sample_passes)
-            return {"V": stats.V, "mu": stats.mu, "m": stats.m, "sample_passes": passes}
-        else:
-            raise ValueError(f"no errand '{what}'")
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Count the processor's time that passes inside."""
+        began = time.process_time()
+        try:
+            yield
+        finally:
+            self._cpu += time.process_time() - began
+
+    def save(self, folder: str) -> Payload:
+        """Write the program's state into a folder."""
+        write_tensors(self._file(folder), self.program.state())
         return {}
 
-    def _features(self, wanted: str) -> Payload:
-        """Return this node's features of its own training samples, or of the held-out ones, with labels.
+    def load(self, folder: str) -> Payload:
+        """Go on from the state that `save` wrote into a folder."""
+        self.program.load_state(read_tensors(self._file(folder)))
+        return {}
 
-        Args:
-            wanted: "train" or "test", and perhaps how many samples at most, evenly spaced: "test 2000".
-        """
-        split, _, most = wanted.partition(" ")
+    def _file(self, folder: str) -> Path:
+        return Path(folder) / f"node-{self.index:04d}.safetensors"
+
+    def features(self, split: Literal["train", "test"], most: int | None = None) -> Payload:
+        """Return `Z` (m, d) and `y` (m,) of the node's own training samples, or of the held-out ones."""
         data = self.plan.data
         X, y, rows = data.X_test, data.y_test, torch.arange(len(data.y_test))
         if split == "train":
             X, y, rows = data.X_train, data.y_train, self.plan.parts[self.index]
-        if most:
-            rows = rows[spaced(len(rows), int(most))]
+        if most is not None:
+            rows = rows[spaced(len(rows), most)]
         return {"Z": encode(self.program.encoder, X[rows]), "y": y[rows]}
 
-    def _file(self, folder: str) -> Path:
-        return Path(folder) / f"node-{self.index:04d}.safetensors"
+    def stats(self) -> Payload:
+        """Return the class statistics, and `sample_passes` so far."""
+        return {**self.program.stats.tensors(), "sample_passes": torch.tensor(self.program.sample_passes)}
+
+    def cpu_seconds(self) -> Payload:
+        """Return `seconds`: the processor's time that the rounds have taken in this process."""
+        return {"seconds": torch.tensor(self._cpu, dtype=torch.float64)}
 
 
 def spaced(total: int, most: int) -> Tensor:
     """Return at most `most` positions in 0..total-1, evenly spaced."""
     return torch.linspace(0, total - 1, min(total, most)).round().long()
-
-
-@lru_cache(maxsize=1)
-def _plan(config_json: str) -> Plan:
-    """Load data and graph once a process, however many nodes it hosts."""
-    return Plan(make_config(json.loads(config_json)))
-
-
-def make_site(config_json: str, index: int) -> ExperimentSite:
-    """Make the site of node `index`: the function that engines import by name."""
-    return ExperimentSite(_plan(config_json), index)
-
-
-def factory(config: Config) -> SiteFactory:
-    """Return the recipe of this experiment's sites."""
-    return SiteFactory("ratemesh.experiment.plan:make_site", config.model_dump_json(exclude_none=True))
 
 
 def available_memory() -> int:

@@ -1,6 +1,5 @@
 """Who talks to whom."""
 
-from ratemesh.graph.schedule import Schedule
 from ratemesh.graph.topology import (
     Complete,
     EdgeFile,
@@ -8,6 +7,7 @@ from ratemesh.graph.topology import (
     ErdosRenyi,
     Grid,
     Ring,
+    Schedule,
     Star,
     Topology,
     TopologySpec,

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ratemesh.errors import RatemeshError
+
 Payload = Mapping[str, Tensor]
 """Named tensors; the only thing that travels."""
 
@@ -21,6 +23,11 @@ Layout = dict[str, tuple[tuple[int, ...], torch.dtype | None]]
 
 FLOAT_BYTES = 4
 """Bytes of a number of the run's own type; encoders compute in float32."""
+
+
+def refused(sender: int, reason: str) -> RatemeshError:
+    """Return the error of a message that must not be used; it names the sender."""
+    return RatemeshError(f"the message of node {sender} was refused: {reason}.")
 
 
 def layout_bytes(layout: Layout) -> int:

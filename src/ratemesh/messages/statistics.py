@@ -9,9 +9,8 @@ from torch import Tensor
 
 from ratemesh.core.rates import half_logdet
 from ratemesh.core.stats import ClassStats
-from ratemesh.errors import RatemeshError
 from ratemesh.messages.codecs import PACKED
-from ratemesh.messages.formats import FLOAT_BYTES, Layout, Payload
+from ratemesh.messages.formats import FLOAT_BYTES, Layout, Payload, refused
 from ratemesh.messages.interface import CodecSpec, largest
 
 NO_FRAME = -1
@@ -87,10 +86,10 @@ def unpack(
     view: View | None = None,
 ) -> StatsMessage:
     """Read and check a payload; a bad one is refused with the sender named."""
-    return read(payload, sender, num_classes, d, codec, view)[0]
+    return _read(payload, sender, num_classes, d, codec, view)[0]
 
 
-def read(
+def _read(
     payload: Payload, sender: int, num_classes: int, d: int, codec: CodecSpec, view: View | None
 ) -> tuple[StatsMessage, View]:
     """Return what a payload says, and the sender's view as it is after it."""
@@ -99,7 +98,7 @@ def read(
         seen = _seen(payload, d, codec, view)
         stats, fault = _settled(payload, seen, codec)
     if fault:
-        raise RatemeshError(f"the message of node {sender} was refused: {fault}.")
+        raise refused(sender, fault)
     return StatsMessage(stats, int(payload.get("hops", torch.tensor(NO_FRAME)))), seen
 
 
@@ -200,12 +199,11 @@ class Stream:
     """
 
     def __init__(
-        self, codec: CodecSpec, node: int, num_classes: int, d: int, *, means: bool = False, frame: bool = False
+        self, codec: CodecSpec, node: int, own: ClassStats, *, means: bool = False, frame: bool = False
     ) -> None:
         self.codec = codec
         self.node = node
-        self.num_classes = num_classes
-        self.d = d
+        self.num_classes, self.d, self.dtype = own.num_classes, own.d, own.V.dtype
         self.means = means
         self.frame = frame
         self._views: dict[int, View] = {}
@@ -214,21 +212,17 @@ class Stream:
         """Return the payload, and the statistics as its receivers will read them: those sent, if nothing is lost."""
         view = self._views.get(self.node)
         payload = pack(message, means=self.means, frame=self.frame, codec=self.codec, view=view)
-        return payload, message.stats if self.codec.lossless else self.unpack(payload, self.node).stats
+        return payload, message.stats if self.codec.lossless else self.read(payload, self.node).stats
 
-    def unpack(self, payload: Payload, sender: int) -> StatsMessage:
-        """Read and check what a sender packed."""
-        message, view = read(payload, sender, self.num_classes, self.d, self.codec, self._views.get(sender))
+    def read(self, payload: Payload, sender: int) -> StatsMessage:
+        """Read and check what a sender packed, once and in order: a codec may remember it."""
+        found = payload["m"].dtype if "m" in payload else self.dtype
+        if found.is_floating_point and found != self.dtype:  # of some types there is no Cholesky factor
+            raise refused(sender, f"'m' is {found}, not {self.dtype}")
+        message, view = _read(payload, sender, self.num_classes, self.d, self.codec, self._views.get(sender))
         if self.codec.remembers:
             self._views[sender] = view
         return message
-
-    def check(self, payload: Payload, sender: int, dtype: torch.dtype) -> None:
-        """Refuse what `unpack` would refuse, and numbers of another type than the node's; remembers nothing."""
-        m = payload.get("m")
-        if m is not None and m.dtype != dtype:  # first: of some types there is no Cholesky factor
-            raise RatemeshError(f"the message of node {sender} was refused: 'm' is {m.dtype}, not {dtype}.")
-        read(payload, sender, self.num_classes, self.d, self.codec, self._views.get(sender))
 
     def reset(self) -> None:
         """Make the next message a whole one."""

@@ -13,16 +13,17 @@ from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
-from ratemesh.core.lagrangian import ConsensusTerms, Coupling, lagrangian
+from ratemesh.core.lagrangian import Coupling, lagrangian
+from ratemesh.core.rates import ConsensusTerms
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
-from ratemesh.errors import RatemeshError
 from ratemesh.graph import Topology
-from ratemesh.graph.holders import split_in_words
+from ratemesh.graph.clusters import split_in_words
 from ratemesh.messages.codecs import PACKED, CodecField
-from ratemesh.messages.formats import Payload
+from ratemesh.messages.formats import Payload, refused
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.metrics.geometry import overlap, relative_distance, share_class
+from ratemesh.training.averaging import WeightsMessage
 from ratemesh.training.local import LocalSpec, LocalTrainer
 from ratemesh.training.protocol import Exchange, Inbox, MethodSpec, Node, Round, RoundLog
 from ratemesh.training.switches import (
@@ -134,7 +135,7 @@ class Alg1Program:
             self._warm_up()  # ours
         exchange, told = self._exchange(node.neighbours)
         inbox = yield exchange  # l. 3 / 15: transmit V_i^(t-1) to all neighbours
-        peers = spec.robust.heard([self.stream.unpack(payload, j) for j, payload in inbox.items()])
+        peers = spec.robust.heard(list(inbox.values()))
         V_nbr = [peer.stats for peer in peers]
         # As told on both ends of an edge, so that Y_ij = −Y_ji and T_ij = T_ji whatever the codec loses.
         gamma, w = strength * spec.gamma, spec.coupling.weights(told, V_nbr, strength * spec.gamma, spec.eps2)  # w ours
@@ -147,12 +148,12 @@ class Alg1Program:
         self.stats = self.gauge.turn(self.encoder, self.stats, peers)  # ours
         return self._log(V_nbr, coupling, strength * w)
 
-    def check(self, tag: str, sender: int, payload: Payload) -> None:
-        """Refuse a message that must not enter the mathematics; changes nothing."""
+    def read(self, tag: str, sender: int, payload: Payload) -> StatsMessage | WeightsMessage:
+        """Return a neighbour's statistics; refuse what must not enter the mathematics."""
         stream = self._streams().get(tag)
         if stream is None:
-            raise RatemeshError(f"the message of node {sender} was refused: nobody asked for '{tag}'.")
-        stream.check(payload, sender, self.stats.V.dtype)
+            raise refused(sender, f"'{tag}' is no message of this method")
+        return stream.read(payload, sender)
 
     def _streams(self) -> dict[str, Stream]:
         """Return what reads messages, by tag."""
@@ -168,8 +169,7 @@ class Alg1Program:
         return self.trainer.stats(self.encoder, node.X, node.y, node.num_classes, t)
 
     def _stream(self, *, means: bool = False, frame: bool = False) -> Stream:
-        node = self.node
-        return Stream(self.spec.codec, node.index, node.num_classes, self.stats.d, means=means, frame=frame)
+        return Stream(self.spec.codec, self.node.index, self.stats, means=means, frame=frame)
 
     def _exchange(self, peers: Sequence[int]) -> tuple[Exchange, ClassStats]:
         """Return what goes to all peers and comes from them, and the own statistics as the peers will read them."""

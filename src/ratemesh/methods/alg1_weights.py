@@ -14,8 +14,18 @@ from torch import Tensor
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.messages.formats import Payload
+from ratemesh.messages.statistics import StatsMessage
 from ratemesh.methods.alg1 import Alg1, Alg1Program
-from ratemesh.training.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
+from ratemesh.training.averaging import (
+    DEGREE,
+    Scope,
+    WeightsMessage,
+    alike,
+    combine,
+    read_weights,
+    weights_bytes,
+    weights_exchange,
+)
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Exchange, Inbox, Node
 from ratemesh.training.switches import Supervision
@@ -63,9 +73,8 @@ class Alg1WeightsProgram(Alg1Program):
         inbox = yield weights_exchange(self.supervision.modules, peers)
         combine(self.supervision.modules, len(peers), inbox)
 
-    def check(self, tag: str, sender: int, payload: Payload) -> None:
-        """Refuse a message that must not enter the mathematics; changes nothing."""
+    def read(self, tag: str, sender: int, payload: Payload) -> StatsMessage | WeightsMessage:
+        """Return a neighbour's statistics, or a peer's weights and degree."""
         if tag == "weights":
-            check_exchange(payload, mixable(self.supervision.modules), sender)
-        else:
-            super().check(tag, sender, payload)
+            return read_weights(payload, self.supervision.modules, sender, DEGREE)
+        return super().read(tag, sender, payload)

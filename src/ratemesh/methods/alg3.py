@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
-from ratemesh.core.lagrangian import ConsensusTerms, Coupling, lagrangian
+from ratemesh.core.lagrangian import Coupling, lagrangian
+from ratemesh.core.rates import ConsensusTerms
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges
-from ratemesh.graph.holders import split_in_words
+from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges, split_in_words
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.training.cluster_plan import ClusterPlan
@@ -135,8 +135,7 @@ class Alg3Program(Alg1Program):
         if not self.sample_passes and spec.warm_start.epochs:  # in round 1, or when a node joins later
             self._warm_up()  # ours
         exchange, told = self._exchange(plan.peers)
-        inbox = yield exchange  # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
-        peers = {j: self.stream.unpack(payload, j) for j, payload in inbox.items()}
+        peers = yield exchange  # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
         V_nbr = self._virtual({j: peer.stats for j, peer in peers.items()}, told)
         # As told on both ends of an edge, so that Y_ij = −Y_ji and T_ij = T_ji whatever the codec loses.
         gamma, w = strength * spec.gamma, spec.coupling.weights(told, V_nbr, strength * spec.gamma, spec.eps2)  # w ours
@@ -147,7 +146,7 @@ class Alg3Program(Alg1Program):
         for s in plan.mine:  # clusters in parallel, turns inside a cluster
             if plan.before(s):
                 fresh = yield Exchange(turn_tag(s), {}, frozenset(plan.before(s)))
-                known |= {j: self.turns[s].unpack(payload, j).stats for j, payload in fresh.items()}
+                known |= {j: message.stats for j, message in fresh.items()}
             stats = self._turn(t, s, self._mix(s, known, start), coupling)
             if plan.after(s):
                 payload, _ = self.turns[s].pack(StatsMessage(stats))

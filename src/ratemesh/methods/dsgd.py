@@ -13,9 +13,18 @@ from torch import Tensor
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload
+from ratemesh.messages.formats import Payload, refused
 from ratemesh.metrics.geometry import overlap
-from ratemesh.training.averaging import Scope, alike, check_exchange, combine, mixable, weights_bytes, weights_exchange
+from ratemesh.training.averaging import (
+    DEGREE,
+    Scope,
+    WeightsMessage,
+    alike,
+    combine,
+    read_weights,
+    weights_bytes,
+    weights_exchange,
+)
 from ratemesh.training.classifier import Classifier
 from ratemesh.training.local import LocalTrainer
 from ratemesh.training.protocol import MethodSpec, Node, Round
@@ -85,9 +94,11 @@ class DSgdProgram:
             "overlap": overlap(self.stats),
         }
 
-    def check(self, tag: str, sender: int, payload: Payload) -> None:  # noqa: ARG002 - there is one kind of message
-        """Refuse weights that cannot be averaged with this node's; changes nothing."""
-        check_exchange(payload, mixable(self.classifier), sender)
+    def read(self, tag: str, sender: int, payload: Payload) -> WeightsMessage:
+        """Return a peer's weights and degree; refuse weights that cannot be averaged with this node's."""
+        if tag != "weights":
+            raise refused(sender, f"'{tag}' is no message of this method")
+        return read_weights(payload, self.classifier, sender, DEGREE)
 
     def _shard_stats(self, t: int) -> ClassStats:
         node = self.node

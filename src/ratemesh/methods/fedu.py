@@ -24,10 +24,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ratemesh.errors import RatemeshError
-from ratemesh.messages.formats import Payload
 from ratemesh.seeds import seeded
-from ratemesh.training.averaging import load_mixable
+from ratemesh.training.averaging import WeightsMessage, load_mixable
 from ratemesh.training.contrastive import Projected, follow, head, regression_loss
 from ratemesh.training.protocol import Node, RoundLog
 from ratemesh.training.star import StarProgram, StarSpec, load_target, target_state
@@ -77,7 +75,8 @@ class FedUProgram(StarProgram):
     """Node i's state and rounds."""
 
     model: Predicting
-    answer_keys = ("median",)
+    numbers_up: ClassVar[dict[str, Tensor]] = {**StarProgram.numbers_up, "moved": torch.tensor(0.0)}
+    numbers_down: ClassVar[dict[str, Tensor]] = {"median": torch.tensor(0.0)}
 
     def __init__(self, spec: FedU, node: Node) -> None:
         super().__init__(spec, node)
@@ -111,19 +110,16 @@ class FedUProgram(StarProgram):
         """Tell how far the encoder moved."""
         return {"moved": torch.tensor(self.moved)}
 
-    def combine(self, parts: Mapping[int, Payload]) -> dict[str, Tensor]:
+    def combine(self, parts: Mapping[int, WeightsMessage]) -> dict[str, Tensor]:
         """Average, and add the median movement."""
-        return {**self.average(parts), "median": torch.tensor(median(float(p["moved"]) for p in parts.values()))}
+        return {**self.average(parts), "median": torch.tensor(median(p.numbers["moved"] for p in parts.values()))}
 
-    def accept(self, answer: Payload) -> None:
+    def accept(self, answer: WeightsMessage) -> None:
         """φ ← φ_g; h ← h_g if D < μ."""
-        middle = float(answer["median"])
-        if not middle >= 0:
-            raise RatemeshError(f"the message of node {self.server} was refused: 'median' is {middle}.")
-        self.threshold = middle if self.mu == "auto" else self.mu
+        self.threshold = answer.numbers["median"] if self.mu == "auto" else self.mu
         self.took_over = self.moved < self.threshold
         kept = () if self.took_over else ("predictor.",)
-        load_mixable(self.model, {k: v for k, v in answer.items() if k != "median" and not k.startswith(kept)})
+        load_mixable(self.model, {k: v for k, v in answer.weights.items() if not k.startswith(kept)})
 
     def own_log(self) -> RoundLog:
         """Return movement, threshold, and whether the averaged predictor was taken over."""

@@ -17,17 +17,16 @@ and the plain mean when nodes are alike, as with i.i.d. data they nearly are. Ru
 are averaged by samples. The rotation head of the published run is no part of the method and left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from ratemesh.messages.formats import Payload
 from ratemesh.methods.fedsimclr import FedSimClr, FedSimClrProgram
 from ratemesh.seeds import generator
-from ratemesh.training.averaging import min_norm_weights, mixable, weighted_mean
+from ratemesh.training.averaging import WeightsMessage, min_norm_weights, mixable, weighted_mean
 from ratemesh.training.protocol import Node, RoundLog
 from ratemesh.training.sinkhorn import sliced_uniformity, transport_uniformity
 
@@ -77,21 +76,19 @@ class FedU2Program(FedSimClrProgram):
             return sliced_uniformity(u, self.draw)
         return transport_uniformity(u, self.draw, scale=self.spec.price)
 
-    def combine(self, parts: Mapping[int, Payload]) -> dict[str, Tensor]:
+    def combine(self, parts: Mapping[int, WeightsMessage]) -> dict[str, Tensor]:
         """Return Σ β_k θ_k of the weights, and the mean by samples of what is no weight."""
-        weights = [name for name, _ in self.model.named_parameters()]
-        beta = harmony([{name: part[name] for name in weights} for part in parts.values()], self.start)
-        served = weighted_mean(
-            [(b, {name: p[name] for name in weights}) for b, p in zip(beta, parts.values(), strict=True)]
-        )
-        return {**self.average(parts), **served}
+        names = [name for name, _ in self.model.named_parameters()]
+        models = [{name: part.weights[name] for name in names} for part in parts.values()]
+        beta = harmony(models, self.start)
+        return {**self.average(parts), **weighted_mean(list(zip(beta, models, strict=True)))}
 
     def own_log(self) -> RoundLog:
         """Return the mean distance from uniform over the round."""
         return {"uniformity": sum(self.distances) / len(self.distances) if self.distances else float("nan")}
 
 
-def harmony(models: list[Mapping[str, Tensor]], start: Mapping[str, Tensor]) -> list[float]:
+def harmony(models: Sequence[Mapping[str, Tensor]], start: Mapping[str, Tensor]) -> list[float]:
     """Return β on the simplex, β_k ∝ α_k/‖δ_k‖, for models that came from `start`; equal parts if one stood still."""
     deltas = torch.stack([torch.cat([(start[k] - model[k]).flatten() for k in model]) for model in models]).double()
     lengths = deltas.norm(dim=1)

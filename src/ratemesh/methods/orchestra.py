@@ -19,16 +19,16 @@ are no square images.
 
 import copy
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
-from ratemesh.errors import InputError, RatemeshError
+from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload
+from ratemesh.messages.formats import Payload, refused
 from ratemesh.seeds import generator, seeded
 from ratemesh.training.contrastive import Projected, follow
 from ratemesh.training.local import LocalSpec
@@ -130,15 +130,25 @@ class OrchestraProgram(StarProgram):
         """Play round t: find clusters together, then train and average."""
         draw = generator(self.node.seed, "clusters", self.node.index, t)
         local = local_centres(self.memory, self.spec.local_clusters, draw)
-        answer = yield from self.through_server("centres", {"centres": local}, self._cluster)
-        self.centres = _checked(answer, self.centres, self.server)
+        self.centres = yield from self.through_server("centres", {"centres": local}, self._cluster)
         log: RoundLog = yield from super().round(t)
         return log
 
-    def _cluster(self, parts: Mapping[int, Payload]) -> dict[str, Tensor]:
+    def parsed(self, tag: str, sender: int, payload: Payload, *, up: bool) -> Any:
+        """Return local centres (L, D) on the way up, global ones (G, D) on the way down; or what all have."""
+        if tag != "centres":
+            return super().parsed(tag, sender, payload, up=up)
+        centres = payload.get("centres", torch.empty(0))
+        like = self.memory[: self.spec.local_clusters] if up else self.centres
+        fits = centres.shape == like.shape and centres.dtype == like.dtype
+        if not fits or not bool(((centres.norm(dim=-1) - 1).abs() < 1e-3).all()):
+            wanted = f"unit vectors of shape {tuple(like.shape)} of {like.dtype}"
+            raise refused(sender, f"'centres' must be {wanted}; got shape {tuple(centres.shape)} of {centres.dtype}")
+        return centres
+
+    def _cluster(self, parts: Mapping[int, Tensor]) -> dict[str, Tensor]:
         """Cluster what the nodes sent, from the last global centres on."""
-        like = self.memory[: self.spec.local_clusters]
-        Z = torch.cat([_checked(part, like, sender) for sender, part in parts.items()])
+        Z = torch.cat(list(parts.values()))
         return {"centres": global_centres(Z, self.centres, self.spec.temperature, self.spec.steps)}
 
     @torch.no_grad()
@@ -187,17 +197,6 @@ class OrchestraProgram(StarProgram):
         super().load_state(state)
         load_target(self.target, state)
         self.memory, self.centres = state["memory"], state["centres"]
-
-
-def _checked(payload: Payload, like: Tensor, sender: int) -> Tensor:
-    """Return the centres of a message; refuse those of another shape or length."""
-    centres = payload.get("centres", torch.empty(0))
-    if centres.shape != like.shape or not bool(((centres.norm(dim=-1) - 1).abs() < 1e-3).all()):
-        raise RatemeshError(
-            f"the message of node {sender} was refused: 'centres' must be unit vectors of shape {tuple(like.shape)}; "
-            f"got shape {tuple(centres.shape)}."
-        )
-    return centres
 
 
 def turned(X: Tensor, q: Tensor) -> Tensor:

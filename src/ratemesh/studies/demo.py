@@ -1,6 +1,5 @@
 """The demonstration: three ways to train ten nodes on digits, one table, one figure."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from ratemesh.experiment.experiment import Progress, run
 from ratemesh.experiment.presets import merged
-from ratemesh.experiment.storage import plain, write_text
+from ratemesh.experiment.storage import write_json
 from ratemesh.metrics.table import METRICS
 from ratemesh.report.figures import draw_structure
 
@@ -58,7 +57,7 @@ def run_demo(out: Path, progress: Callable[[str, int], Progress], rounds: int = 
         result = run(table, out / name, progress=progress(name, rounds))
         rows.append(result.metrics)
     summary, figure = out / "summary.json", out / "structure.png"
-    write_text(summary, _json([summarise(row) for row in rows]))
+    write_json(summary, [summarise(row) for row in rows])
     draw_structure(out / "ratemesh", figure)
     return Demo(rows, summary, figure)
 
@@ -68,7 +67,3 @@ def summarise(metrics: Mapping[str, Any]) -> dict[str, Any]:
     shown = {key: metrics[key] for key, metric in METRICS.items() if metric.heading and key in metrics}
     sent = shown.pop("bytes_total")
     return {"method": metrics["method"], **shown, "bytes": sent}
-
-
-def _json(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(plain(rows), indent=2, allow_nan=False) + "\n"

@@ -16,9 +16,8 @@ from ratemesh.report.figures import draw_grids
 from ratemesh.report.folders import open_runs
 from ratemesh.report.runs import Run, number
 from ratemesh.report.wording import DASH, in_bytes, in_count, in_digits, own_cells
-from ratemesh.studies.beside import Track
-from ratemesh.studies.compare import Entry, run_comparison
-from ratemesh.studies.table1_rows import ROWS
+from ratemesh.studies.compare import Track, run_comparison
+from ratemesh.studies.panels import ROWS
 
 COST = {
     "bytes_per_round": "Bytes a round",
@@ -56,7 +55,7 @@ def run_table(
     configs: Mapping[str, Config], out: Path, trials: int, progress: Track | None = None, *, jobs: int = 1
 ) -> Table:
     """Train every row into out/NAME, or go on where it stopped; write out/table1.txt, .md, .tex, .json and figures."""
-    run_comparison([Entry(name, config) for name, config in configs.items()], out, trials, progress, jobs=jobs)
+    run_comparison(configs, out, trials, progress, jobs=jobs)
     found = make_table(out, next(iter(configs.values())).data.name)
     for suffix, render in {"txt": as_text, "md": as_markdown, "tex": as_latex}.items():
         write_text(out / f"table1.{suffix}", render(found))

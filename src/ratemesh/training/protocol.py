@@ -8,7 +8,7 @@ runs inside one process, in many, or across a network.
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
 from torch import Tensor
@@ -21,8 +21,8 @@ from ratemesh.messages.formats import Payload
 from ratemesh.specs import NamedSpec
 from ratemesh.training.local import LocalSpec
 
-Inbox = Mapping[int, Payload]
-"""What arrived, by sender, ascending."""
+Inbox = Mapping[int, Any]
+"""What arrived, as `Program.read` returned it, by sender, ascending."""
 
 RoundLog = Mapping[str, float]
 """What a node says of its round."""
@@ -30,7 +30,11 @@ RoundLog = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Exchange:
-    """Send payloads to nodes and wait for one message of the same tag from each node in `recv`."""
+    """Send payloads to nodes and wait for one message of the same tag from each node in `recv`.
+
+    The round is resumed with an inbox of messages as `Program.read` returned them. Between sites a message may be lost
+    or refused: the inbox may then lack senders.
+    """
 
     tag: str
     send: Mapping[int, Payload]
@@ -71,12 +75,7 @@ class Node:
 
 
 class Program(Protocol):
-    """One node's part in a run, with its state between rounds.
-
-    It may have a method `check(tag, sender, payload)` that raises RatemeshError for a message it cannot use and changes
-    nothing. Engines between sites ask it first: a message that is refused counts as not arrived, and the inbox that the
-    round gets may then lack senders.
-    """
+    """One node's part in a run, with its state between rounds."""
 
     node: Node
     encoder: Encoder
@@ -88,6 +87,13 @@ class Program(Protocol):
 
     def round(self, t: int) -> Round:
         """Play round t, counted from 1."""
+
+    def read(self, tag: str, sender: int, payload: Payload) -> Any:
+        """Return what a message says; engines call this once for every message that arrives, before `round` gets it.
+
+        Raises:
+            RatemeshError: if the message cannot be used. Nothing has changed then.
+        """
 
     def state(self) -> dict[str, Tensor]:
         """Return all that the next round depends on."""

@@ -20,7 +20,7 @@ is its unit vector, as for every method here; heads sit on top of it and are not
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -28,12 +28,12 @@ from torch import Tensor, nn
 
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
-from ratemesh.errors import InputError, RatemeshError
+from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload
+from ratemesh.messages.formats import Payload, refused
 from ratemesh.metrics.geometry import effective_rank, overlap
 from ratemesh.seeds import seeded
-from ratemesh.training.averaging import check_weights, load_mixable, mixable, weighted_mean
+from ratemesh.training.averaging import WeightsMessage, load_mixable, mixable, read_weights, weighted_mean
 from ratemesh.training.contrastive import Projected, head
 from ratemesh.training.local import LocalSpec, LocalTrainer
 from ratemesh.training.protocol import Exchange, Inbox, MethodSpec, Node, Program, Round, RoundLog
@@ -115,8 +115,7 @@ class StarProgram(Program):
         loss = self.train(t)
         samples = torch.tensor(len(self.node.y), dtype=torch.int32)
         message = {**mixable(self.model), "samples": samples, **self.message()}
-        answer = yield from self.through_server("weights", message, self._combined)
-        check_weights(answer, mixable(self.model), self.server, *self.answer_keys)
+        answer = yield from self.through_server("weights", message, self.combine)
         self.accept(answer)
         self.stats = self._shard_stats(t)
         return {**self._log(), "total": loss, **self.own_log()}
@@ -136,49 +135,53 @@ class StarProgram(Program):
         """Return what goes up beside weights and samples."""
         return {}
 
-    def combine(self, parts: Mapping[int, Payload]) -> dict[str, Tensor]:
+    def combine(self, parts: Mapping[int, WeightsMessage]) -> dict[str, Tensor]:
         """Return what goes down, from what all nodes sent up: federated averaging."""
         return self.average(parts)
 
-    answer_keys: tuple[str, ...] = ()
-    """What goes down beside the weights."""
+    numbers_up: ClassVar[dict[str, Tensor]] = {"samples": torch.tensor(1, dtype=torch.int32)}
+    numbers_down: ClassVar[dict[str, Tensor]] = {}
+    """What goes with the weights to the server and from it, for `read_weights`."""
 
-    def accept(self, answer: Payload) -> None:
+    def read(self, tag: str, sender: int, payload: Payload) -> Any:
+        """Return a client's message at the server, and the server's answer at a client."""
+        return self.parsed(tag, sender, payload, up=self.node.index == self.server)
+
+    def parsed(self, tag: str, sender: int, payload: Payload, *, up: bool) -> Any:
+        """Return what a message to the server (`up`) or its answer says."""
+        if tag != "weights":
+            raise refused(sender, f"'{tag}' is no message of this method")
+        return read_weights(payload, self.model, sender, self.numbers_up if up else self.numbers_down)
+
+    def accept(self, answer: WeightsMessage) -> None:
         """Take over what came down."""
-        load_mixable(self.model, {name: value for name, value in answer.items() if name not in self.answer_keys})
+        load_mixable(self.model, answer.weights)
 
     def own_log(self) -> RoundLog:
         """Return what the method says of its round beside what all say."""
         return {}
 
-    def average(self, parts: Mapping[int, Payload]) -> dict[str, Tensor]:
+    def average(self, parts: Mapping[int, WeightsMessage]) -> dict[str, Tensor]:
         """θ ← Σ_k (m_k / Σ m) θ_k."""
-        own, total = mixable(self.model), sum(int(part["samples"]) for part in parts.values())
-        weighed = [(int(part["samples"]) / total, {name: part[name] for name in own}) for part in parts.values()]
-        return weighted_mean(weighed)
+        total = sum(part.numbers["samples"] for part in parts.values())
+        return weighted_mean([(part.numbers["samples"] / total, part.weights) for part in parts.values()])
 
     def through_server(
-        self, tag: str, message: Payload, combine: Callable[[Mapping[int, Payload]], Payload]
-    ) -> Generator[Exchange, Inbox, Payload]:
-        """Send a message to the server and return its answer; at the server, combine all messages to that answer."""
+        self, tag: str, message: Payload, combine: Callable[[Mapping[int, Any]], Payload]
+    ) -> Generator[Exchange, Inbox, Any]:
+        """Send a message to the server and return its answer; at the server, combine all messages to that answer.
+
+        The server reads its own message and its own answer as the clients' and at the clients they are read.
+        """
         node = self.node
         if node.index != self.server:
             inbox = yield Exchange(tag, {self.server: message}, frozenset({self.server}))
             return inbox[self.server]
         inbox = yield Exchange(tag, {}, frozenset(node.neighbours))
-        answer = combine(dict(sorted({**inbox, node.index: message}.items())))
+        parts = {**inbox, node.index: self.parsed(tag, node.index, message, up=True)}
+        answer = combine(dict(sorted(parts.items())))
         yield Exchange(tag, dict.fromkeys(node.neighbours, answer), frozenset())
-        return answer
-
-    def _combined(self, parts: Mapping[int, Payload]) -> dict[str, Tensor]:
-        own, beside = mixable(self.model), ("samples", *self.message())
-        for sender, part in parts.items():
-            check_weights(part, own, sender, *beside)
-            if int(part["samples"]) < 1:
-                raise RatemeshError(
-                    f"the message of node {sender} was refused: it counts {int(part['samples'])} samples."
-                )
-        return self.combine(parts)
+        return self.parsed(tag, node.index, answer, up=False)
 
     def _shard_stats(self, t: int) -> ClassStats:
         node = self.node
