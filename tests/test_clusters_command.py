@@ -17,8 +17,8 @@ from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.storage import read_json
 from ratemesh.graph.topology import Empty, Ring
 from ratemesh.report.figures import style
-from ratemesh.report.figures.clusters import FILLS, HATCHES, draw
-from ratemesh.report.numbers import in_bytes
+from ratemesh.report.figures.graph import FILLS, HATCHES, draw_clusters
+from ratemesh.report.wording import in_bytes
 
 FIVE = ["partition.name=labels", "partition.labels=5x4", "graph.name=ring", "graph.nodes=5"]
 FOUR = ["partition.name=labels", "partition.labels=4x5", "graph.name=ring", "graph.nodes=4"]
@@ -153,7 +153,7 @@ def test_cluster_counts_are_those_of_the_paper_s_definition() -> None:
 def test_rings_have_a_piece_a_cluster_that_grey_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Figure] = []
     monkeypatch.setattr(style, "save", lambda figure, stem, formats: kept.append(figure) or (stem,))
-    out = draw([(0, 1, 4), (1, 2, 3)], Ring(nodes=5).build(0), list("abcde"), Path("clusters"))
+    out = draw_clusters([(0, 1, 4), (1, 2, 3)], Ring(nodes=5).build(0), list("abcde"), Path("clusters"))
     axis = kept[0].axes[0]
     pieces = [patch for patch in axis.patches if isinstance(patch, Wedge)]
     assert len(pieces) == 6
@@ -167,11 +167,11 @@ def test_rings_have_a_piece_a_cluster_that_grey_can_tell(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("nodes", [1, 30, 60])
 def test_few_and_many_nodes_are_drawn(nodes: int, tmp_path: Path) -> None:
     pairs = [tuple(range(i, min(i + 2, nodes))) for i in range(0, nodes, 2)]
-    out = draw(pairs, Ring(nodes=nodes).build(0), [""] * nodes, tmp_path / "c", formats=("png",))
+    out = draw_clusters(pairs, Ring(nodes=nodes).build(0), [""] * nodes, tmp_path / "c", formats=("png",))
     assert out.files[0].stat().st_size > 1000
 
 
 def test_too_many_nodes_are_a_note() -> None:
-    out = draw([(0,)], Empty(nodes=401).build(0), [], Path("c"))
+    out = draw_clusters([(0,)], Empty(nodes=401).build(0), [], Path("c"))
     assert out.files == ()
     assert "401 nodes are too many to draw" in out.notes[0]

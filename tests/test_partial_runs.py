@@ -14,10 +14,9 @@ from ratemesh.encoders import ENCODERS
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.storage import read_json
 from ratemesh.report.cost import cost_of
-from ratemesh.report.figures import consensus
-from ratemesh.report.numbers import in_percent
-from ratemesh.report.runs import open_run
-from ratemesh.report.underway import open_underway
+from ratemesh.report.figures import curves
+from ratemesh.report.runs import open_run, open_underway
+from ratemesh.report.wording import in_percent
 from toy_runs import SMOKE, copier, on, page
 
 pytestmark = pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
@@ -84,9 +83,7 @@ def test_beside_the_paper_s_table_the_accuracy_is_said_to_be_another(apart: Path
 
 
 def test_the_terminal_shows_it_first(apart: Path, smoke: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        {**(found := read_json(folder / "metrics.json")), "bytes": found["bytes_total"]} for folder in (apart, smoke)
-    ]
+    rows = [read_json(folder / "metrics.json") for folder in (apart, smoke)]
     screen.table(rows)
     shown = capsys.readouterr().out
     assert f"{100 * rows[0]['acc_label_aware']:.1f} %" in shown
@@ -105,7 +102,7 @@ def test_with_all_labels_everywhere_label_aware_is_fused() -> None:
 
 
 def test_clusters_are_known_while_a_run_is_under_way(apart: Path, tmp_path: Path) -> None:
-    for name in ("config.toml", "rounds.jsonl", "checkpoint.json", "checkpoints"):
+    for name in ("config.toml", "rounds.jsonl", "checkpoint.json", "checkpoints", "network.json"):
         (tmp_path / name).symlink_to(apart / name)
     nodes = open_underway(tmp_path).network["nodes"]
     assert [node["cluster"] for node in nodes] == [0, 0, 1]
@@ -114,7 +111,7 @@ def test_clusters_are_known_while_a_run_is_under_way(apart: Path, tmp_path: Path
 
 def test_a_run_that_sends_no_statistics_says_why_it_has_no_disagreement(dsgd: Path, tmp_path: Path) -> None:
     opened = open_run(dsgd)
-    drawn = consensus.draw([opened], tmp_path / "consensus", formats=["png"])
+    drawn = curves.draw_consensus([opened], tmp_path / "consensus", formats=["png"])
     assert drawn.notes == ("dsgd: no disagreement is recorded; its nodes do not send statistics.",)
     assert all(math.isnan(value) for value in opened.curve("disagreement").mean)
     assert "D-SGD" in page(dsgd).text

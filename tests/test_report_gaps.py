@@ -29,28 +29,49 @@ def test_costs_agree_with_the_formulas(smoke: Path) -> None:
     assert cost.notes == ()
 
 
-def test_costs_without_network_and_checkpoints_are_rebuilt_or_not_known(copy: Copy, smoke: Path) -> None:
-    whole = cost_of(open_run(smoke))
-    bare = cost_of(open_run(copy("bare", without("network.json", "checkpoints"))))
-    assert (bare.full, bare.packed, bare.dsgd) == (whole.full, whole.packed, whole.dsgd)
-    assert math.isnan(bare.held)
-    assert any("Remark 4" in note for note in bare.notes)
-    lost = copy("lost", without("network.json", "checkpoints"), lambda f: (f / "config.toml").write_text("rounds = 4"))
-    unknown = cost_of(open_run(lost))
-    assert math.isnan(unknown.dsgd)
-    assert "not known" in page(lost).text
+@pytest.mark.parametrize(
+    "damage",
+    [
+        without("network.json"),
+        edited("network.json", d=None),
+        edited("network.json", nodes=[{"index": 0, "encoder": "mlp"}]),
+        edited("network.json", edges=[{"ends": [0, 7]}]),
+    ],
+)
+def test_without_a_whole_network_no_formula_is_filled_in(damage: Damage, copy: Copy, smoke: Path) -> None:
+    folder = copy("lost", damage)
+    cost = cost_of(open_run(folder))
+    assert cost.measured == cost_of(open_run(smoke)).measured
+    assert all(math.isnan(value) for value in (cost.full, cost.held, cost.packed, cost.dsgd, cost.dsgd_alike))
+    (note,) = cost.notes
+    assert "network.json does not tell" in note
+    words = page(folder).text
+    assert f"lost: {note}" in words
+    assert "Formula of Remark 4" in words
+    assert "not known" in words
+
+
+def changed_node(index: int, **changes: object) -> Damage:
+    def edit(folder: Path) -> None:
+        nodes = json.loads((folder / "network.json").read_text())["nodes"]
+        nodes[index] |= changes
+        edited("network.json", nodes=nodes)(folder)
+
+    return edit
 
 
 def test_only_nodes_of_one_architecture_exchange_parameters(copy: Copy) -> None:
-    def widen(folder: Path) -> None:
-        file = next((folder / "checkpoints").glob("round-*")) / "node-0001.safetensors"
-        tensors = read_tensors(file)
-        write_tensors(file, {**tensors, "modules.extra": torch.zeros(1000), "modules.x.running_mean": torch.zeros(9)})
-
-    cost = cost_of(open_run(copy("mixed", widen)))
     plain = cost_of(open_run(copy("plain")))
+    own = plain.dsgd / 4 / 6
+    cost = cost_of(open_run(copy("mixed", changed_node(1, architecture="wider", parameters=own + 1000))))
     assert cost.dsgd == plain.dsgd + 2 * 4 * 1000
     assert cost.dsgd_alike == plain.dsgd / 3  # one edge of three joins equal networks
+
+
+def test_classes_that_a_node_lacks_are_not_counted_by_remark_4(copy: Copy) -> None:
+    cost = cost_of(open_run(copy("lacking", changed_node(2, counts=[40, 0, 0]))))
+    assert cost.full == 6 * 3 * 16 * 16 * 4
+    assert cost.held == (2 * (3 + 3 + 1)) * 16 * 16 * 4
 
 
 @pytest.mark.parametrize(
@@ -66,7 +87,10 @@ def test_only_nodes_of_one_architecture_exchange_parameters(copy: Copy) -> None:
         ([lambda f: (f / "features.safetensors").write_bytes(b"x")], ["must be a readable safetensors file"]),
         ([lambda f: (f / "rounds.jsonl").write_text('3\n{"round": 1}\n{"ro')], ["Measured", "not known"]),
         ([lambda f: (f / "config.toml").write_text("= broken")], ["config.toml cannot be read"]),
-        ([lambda f: write_tensors(f / "features.safetensors", {"Z": torch.zeros(1)})], ["an older version wrote it"]),
+        (
+            [lambda f: write_tensors(f / "features.safetensors", {"Z": torch.zeros(1)})],
+            ["must hold training features; it has no 'Z_train'"],
+        ),
     ],
 )
 def test_gaps_are_told_and_the_rest_is_shown(

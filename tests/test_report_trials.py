@@ -9,11 +9,11 @@ import pytest
 
 from ratemesh.experiment.trials import Interval
 from ratemesh.report.cost import cost_of
-from ratemesh.report.figures import budget, consensus, convergence, cosine, network
+from ratemesh.report.figures import curves, graph, matrices
 from ratemesh.report.folders import open_runs
-from ratemesh.report.numbers import in_bytes, in_degrees, in_digits, in_percent, in_places, shown
-from ratemesh.report.page.words import summary
 from ratemesh.report.runs import Run
+from ratemesh.report.summary import summary
+from ratemesh.report.wording import in_bytes, in_degrees, in_digits, in_percent, in_places, shown
 from toy_runs import Copy, Damage, copier, edited, on, page, smoke_run, smoke_trials, toy, without
 
 
@@ -156,17 +156,17 @@ def test_curves_are_means_over_trials_and_bands_span_them(trials: Path, tmp_path
         values = [mean[t] for mean in single]
         assert (curve.low[t], curve.high[t]) == (min(values), max(values))
         assert curve.mean[t] == pytest.approx(sum(values) / 3)
-    for draw in (convergence.draw, consensus.draw):
+    for draw in (curves.draw_convergence, curves.draw_consensus):
         caption = draw([run], tmp_path / "a", formats=["svg"]).caption
         assert "means over nodes and trials, bands reach from the lowest to the highest trial" in caption
-    mixed = consensus.draw([run, toy()], tmp_path / "b", formats=["svg"]).caption
+    mixed = curves.draw_consensus([run, toy()], tmp_path / "b", formats=["svg"]).caption
     assert "from the lowest to the highest node, or trial where there are some" in mixed
 
 
 def test_features_and_network_are_of_the_first_complete_trial(copy: Copy, tmp_path: Path) -> None:
     run = opened(copy("ours", without("trial-1/metrics.json")))
     assert run.features is run.trials[1].features
-    for draw in (cosine.draw, network.draw):
+    for draw in (matrices.draw_cosine, graph.draw_network):
         drawn = draw([run], tmp_path / "a", formats=["svg"])
         assert "ours, trial-2" in drawn.alt
         assert drawn.caption.endswith("Of trials, the first complete one is shown.")
@@ -174,11 +174,11 @@ def test_features_and_network_are_of_the_first_complete_trial(copy: Copy, tmp_pa
 
 def test_accuracy_against_cost_has_a_line_a_trial_and_ends_once(trials: Path, tmp_path: Path) -> None:
     run = opened(trials)
-    found = budget.points(run)
+    found = curves.points(run)
     assert len(found) == 2  # the end of a run is its last evaluation, for means as well
-    ends = [budget.points(trial)[-1].accuracy["acc_node"] for trial in run.trials]
+    ends = [curves.points(trial)[-1].accuracy["acc_node"] for trial in run.trials]
     assert found[-1].accuracy["acc_node"] == pytest.approx(sum(ends) / 3)
-    assert "thin ones the single trials" in budget.draw([run], tmp_path / "a", formats=["svg"]).caption
+    assert "thin ones the single trials" in curves.draw_accuracy([run], tmp_path / "a", formats=["svg"]).caption
 
 
 def test_costs_are_means_over_trials(trials: Path) -> None:

@@ -14,13 +14,13 @@ from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import load_config
 from ratemesh.experiment.experiment import resume, run
 from ratemesh.experiment.records import RunFolder
+from ratemesh.experiment.storage import read_json
 from ratemesh.experiment.trials import run_trials
 from ratemesh.report import live
-from ratemesh.report.figures.network import Network
+from ratemesh.report.figures.graph import Network
 from ratemesh.report.figures.style import Drawn
-from ratemesh.report.runs import Run, open_run
-from ratemesh.report.underway import open_underway
-from test_experiment import stop_at
+from ratemesh.report.runs import Run, open_run, open_underway
+from test_resume import stop_at
 from toy_runs import SMOKE
 
 
@@ -120,12 +120,13 @@ def test_the_network_is_known_while_the_run_goes_on(tmp_path: Path) -> None:
     assert open_underway(folder).stats is None  # features are there now
 
 
-def test_a_method_without_statistics_has_no_network_on_the_way(tmp_path: Path) -> None:
+def test_without_a_checkpoint_the_network_is_what_the_run_wrote_first(tmp_path: Path) -> None:
     folder = RunFolder(run(CONFIG, tmp_path / "run").folder)
     folder.metrics.unlink()
-    folder.network.unlink()
     shutil.rmtree(folder.checkpoints)
-    assert open_underway(folder.path).network == {}
+    found = open_underway(folder.path)
+    assert found.network == read_json(folder.network)
+    assert found.stats is None
 
 
 def test_a_figure_that_fails_does_not_end_the_run(

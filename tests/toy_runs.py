@@ -15,7 +15,7 @@ from ratemesh.experiment.config import load_config
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.trials import run_trials
 from ratemesh.report.folders import open_runs
-from ratemesh.report.page.write import render
+from ratemesh.report.page import render
 from ratemesh.report.runs import Features, Run
 
 SMOKE = Path(ratemesh.__file__).parents[2] / "experiments" / "smoke.toml"

@@ -42,7 +42,7 @@ def clusters(
     from ratemesh.experiment.clusters import Clustering
     from ratemesh.experiment.config import load_config
     from ratemesh.experiment.plan import Plan
-    from ratemesh.report.figures.clusters import draw
+    from ratemesh.report.figures import draw_clusters
 
     if at_least > 1 and not optimal:
         raise InputError(f"--at-least must come with --optimal; got --at-least {at_least} alone. Add --optimal.")
@@ -56,7 +56,7 @@ def clusters(
     if optimal and len(found.clusters) == 1 < len(found.labels) and at_least == 1:
         screen.say("One cluster works in turn only. For more in parallel, at the price of replicas: --at-least 2")
     if out is not None:
-        drawn = draw(found.clusters, found.topology, _names(found), out / "clusters", formats=("png", "svg"))
+        drawn = draw_clusters(found.clusters, found.topology, _names(found), out / "clusters", formats=("png", "svg"))
         screen.say("\n".join([f"Figure: {path}" for path in drawn.files] + list(drawn.notes)))
 
 
@@ -101,7 +101,7 @@ def summary(found: "Clustering") -> str:
 
 def cost(found: "Clustering") -> str:
     """Return what a round sends and the networks take, before anything is trained."""
-    from ratemesh.report.numbers import in_bytes
+    from ratemesh.report.wording import in_bytes
 
     sent, memory = found.bytes_sent, found.memory
     lines = [

@@ -13,8 +13,7 @@ from matplotlib.image import imread
 from ratemesh.errors import InputError, RatemeshError, RatemeshWarning
 from ratemesh.experiment.experiment import Progress
 from ratemesh.report.figures import FIGURES
-from ratemesh.report.runs import Run
-from ratemesh.report.underway import open_underway
+from ratemesh.report.runs import Run, open_underway
 
 
 @dataclass

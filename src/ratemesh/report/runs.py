@@ -1,4 +1,4 @@
-"""Run folders as figures and reports see them: what is there, and words for what is not."""
+"""A run folder as figures and reports see it: what is there, and words for what is not."""
 
 import json
 import math
@@ -13,12 +13,11 @@ from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
+from ratemesh.experiment.outcome import edge_distances
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import read_json, read_tensors
 from ratemesh.experiment.trials import Interval
-
-LABEL_AWARE = "acc_label_aware"
-"""The accuracy that runs have whose nodes hold different labels, and no others."""
+from ratemesh.metrics.table import LABEL_AWARE
 
 INCOMPLETE = "the run is incomplete"
 """How the note on a run without final numbers begins."""
@@ -32,6 +31,14 @@ class Features:
     y: Tensor
     node: Tensor
 
+    def equals(self, other: "Features") -> bool:
+        """Whether they are the same features of the same classes."""
+        return torch.equal(self.Z, other.Z) and torch.equal(self.y, other.y)
+
+    def stats(self) -> ClassStats:
+        """Return their class statistics, double precision."""
+        return ClassStats.of(self.Z.double(), self.y, int(self.y.max()) + 1, unit=False)
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -43,9 +50,14 @@ class Curve:
     high: list[float]
 
     @property
+    def values(self) -> list[float]:
+        """The means that are known."""
+        return [value for value in self.mean if math.isfinite(value)]
+
+    @property
     def known(self) -> bool:
         """Whether any round has a value."""
-        return any(math.isfinite(value) for value in self.mean)
+        return bool(self.values)
 
 
 @dataclass
@@ -56,7 +68,7 @@ class Run:
     them whose "nodes" are the trials, and what cannot be averaged is of the first complete one.
 
     Attributes:
-        stats: class statistics of all nodes after the last round; only of a run that is under way.
+        stats: class statistics of all nodes after the last round; only of a run that `open_underway` opened.
         trials: the runs that were started, in the order of their seeds; none for a single run.
         planned: how many trials there should be.
     """
@@ -90,6 +102,11 @@ class Run:
         return [trial for trial in self.trials if trial.metrics]
 
     @property
+    def whole(self) -> bool:
+        """Whether everything that was planned has final numbers."""
+        return len(self.complete) == self.planned if self.planned else bool(self.metrics)
+
+    @property
     def partial(self) -> bool:
         """Whether nodes hold different labels, as far as it is known."""
         found = [record.get("evaluation") for record in self.records]
@@ -121,14 +138,18 @@ class Run:
             value = value[step]
         return value
 
-    def curve(self, key: str) -> Curve:
-        """Return a number of the records over rounds; NaN where it was not recorded."""
+    def half_width(self, key: str) -> float:
+        """Return the half-width of the interval of a final number over trials; NaN without one."""
+        return self.intervals[key].half_width if key in self.intervals else math.nan
+
+    def curve(self, key: str, sign: float = 1) -> Curve:
+        """Return a number of the records over rounds, times `sign`; NaN where it was not recorded."""
         low, high = [], []
         for record in self.records:
             values = [v for node in record["nodes"] if math.isfinite(v := number(node.get(key)))]
-            low.append(min(values, default=math.nan))
-            high.append(max(values, default=math.nan))
-        mean = [number(record.get(key)) for record in self.records]
+            low.append(sign * min(values, default=math.nan))
+            high.append(sign * max(values, default=math.nan))
+        mean = [sign * number(record.get(key)) for record in self.records]
         return Curve([int(record["round"]) for record in self.records], mean, low, high)
 
 
@@ -198,7 +219,7 @@ def _read_rounds(run: Run, folder: RunFolder) -> None:
 
 
 def _seconds(path: Path, key: str) -> list[float]:
-    """Read how long rounds took, as far as the file goes; CPU seconds are lacking in runs of older versions."""
+    """Read how long rounds took, as far as the file goes; a site by itself does not count CPU seconds."""
     out = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
@@ -227,14 +248,29 @@ def _read_features(run: Run, path: Path, when: str) -> Features | None:
         return None
     try:
         tensors = read_tensors(path)
+        features = Features(tensors["Z_train"].float(), tensors["y_train"].long(), tensors["node_train"].long())
     except InputError as error:
         run.notes.append(str(error))
         return None
-    if not {"Z_train", "y_train", "node_train"} <= tensors.keys():
-        run.notes.append(f"{path.name} holds no training features: an older version wrote it. Run again.")
+    except KeyError as error:
+        run.notes.append(f"{path.name} must hold training features; it has no {error}. It is left out.")
         return None
-    features = Features(tensors["Z_train"].float(), tensors["y_train"].long(), tensors["node_train"].long())
     if not len(features.Z) or not bool(torch.isfinite(features.Z).all()):
         run.notes.append(f"{path.name} holds no samples, or numbers that are not finite; it is left out.")
         return None
     return features
+
+
+def open_underway(path: Path) -> Run:
+    """Open a run that may still go on: statistics and disagreement are then those of its last checkpoint."""
+    run = open_run(path)
+    if run.ended:
+        return run
+    last = sorted(RunFolder(path).checkpoints.glob("round-*"))[-1:]
+    states = [read_tensors(file) for folder in last for file in sorted(folder.glob("node-*.safetensors"))]
+    if states and all("V" in state for state in states):  # not every method keeps statistics
+        parts = [ClassStats.from_tensors(state) for state in states]
+        run.stats = ClassStats.sum(parts)
+        ends = [tuple(edge["ends"]) for edge in run.network.get("edges", [])]
+        run.network = {**run.network, "edges": edge_distances(parts, ends)}
+    return run

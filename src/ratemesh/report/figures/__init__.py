@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 
-from ratemesh.report.figures import budget, consensus, convergence, cosine, network, spectra
-from ratemesh.report.figures.structure import draw_grids, draw_structure
+from ratemesh.report.figures.curves import draw_accuracy, draw_consensus, draw_convergence
+from ratemesh.report.figures.graph import draw_clusters, draw_network
+from ratemesh.report.figures.matrices import draw_cosine, draw_grids, draw_spectra, draw_structure
 from ratemesh.report.figures.style import Drawn
 
-__all__ = ["FIGURES", "Drawn", "draw_grids", "draw_structure"]
+__all__ = ["FIGURES", "Drawn", "draw_clusters", "draw_grids", "draw_structure"]
 
 FIGURES: dict[str, Callable[..., Drawn]] = {
-    "convergence": convergence.draw,
-    "cosine": cosine.draw,
-    "singular-values": spectra.draw,
-    "consensus": consensus.draw,
-    "network": network.draw,
-    "accuracy-cost": budget.draw,
+    "convergence": draw_convergence,
+    "cosine": draw_cosine,
+    "singular-values": draw_spectra,
+    "consensus": draw_consensus,
+    "network": draw_network,
+    "accuracy-cost": draw_accuracy,
 }
 """Every figure of the report by the name of its file, in order; each is called with runs and a path without suffix."""

@@ -189,11 +189,6 @@ def sampled(runs: Sequence[Run]) -> str:
     return " Of trials, the first complete one is shown." if any(run.trials for run in runs) else ""
 
 
-def sparse(points: int) -> int:
-    """Return the step between markers that leaves about ten on a line."""
-    return max(1, points // 10)
-
-
 def label(name: str) -> str:
     """Return a name as matplotlib shows it literally: short, no mathematics, and not hidden from legends."""
     if len(name) > LONGEST:
