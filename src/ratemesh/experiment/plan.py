@@ -96,6 +96,7 @@ class Plan(SiteFactory):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
         if self.data.num_classes < 2:
             raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
+        self.check_room(self.topology.nodes)
         check_resolution(torch.float32, self.config.d, self.config.method.eps2)
         if self.config.graph.varies and self.config.method.messages.fixed_graph:
             raise InputError(
@@ -106,7 +107,6 @@ class Plan(SiteFactory):
         local.check_balance(counts)
         for gap_in_words in self.config.method.check(self.topology, counts, local):
             _warn(gap_in_words)
-        self.check_room(self.topology.nodes)
         K, d = self.data.num_classes, self.config.d
         ranks = torch.full((K,), max(1, d // K)) if self.data.ranks is None else self.data.ranks
         weights = balanced_counts(total) if local.balance else total

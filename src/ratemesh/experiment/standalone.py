@@ -61,6 +61,7 @@ def run_node(spec: SiteSpec, *, say: Say, progress: Progress | None = None) -> d
     """Play all rounds of one site and return its summary; goes on where an earlier start of it ended."""
     with pinned(spec.site.threads):
         plan = SitePlan(spec)
+        plan.check_room(1)
         plan.config.local.check(tuple(plan.data.X_train.shape[1:]))
         out = spec.site.out
         folder = RunFolder(out) if (out / "config.toml").is_file() else RunFolder.create(out, plan.config)
