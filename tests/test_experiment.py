@@ -31,6 +31,14 @@ def tiny(**changes: Any) -> dict[str, Any]:
     return {**TINY, **changes}
 
 
+def stop_at(t: int) -> Any:
+    def progress(record: dict[str, Any]) -> None:
+        if record["round"] == t:
+            raise KeyboardInterrupt
+
+    return progress
+
+
 def outcome(folder: Path) -> tuple[bytes, bytes]:
     return (folder / "rounds.jsonl").read_bytes(), (folder / "metrics.json").read_bytes()
 
