@@ -37,10 +37,10 @@ class LocalSites(Engine):
         self._rounds[node] = self._sites[node].round(t)
         self._note(node, advance(self._rounds[node]))
 
-    def resume(self, node: int, letters: Mapping[int, Payload]) -> None:
+    def resume(self, node: int, messages: Mapping[int, Payload]) -> None:
         """Go on with what arrived; a message that cannot be used ends the run."""
         site, tag = self._sites[node], self._tags[node]
-        inbox = {j: site.read(tag, j, payload) for j, payload in letters.items()}
+        inbox = {j: site.read(tag, j, payload) for j, payload in messages.items()}
         self._note(node, advance(self._rounds[node], inbox))
 
     def _note(self, node: int, event: Event) -> None:
@@ -94,9 +94,9 @@ class WorkerSites(Engine):
         """Start round t of a node."""
         self._command(node, Frame(["begin", node, t]))
 
-    def resume(self, node: int, letters: Mapping[int, Payload]) -> None:
+    def resume(self, node: int, messages: Mapping[int, Payload]) -> None:
         """Go on with what arrived."""
-        self._command(node, Frame(["resume", node], letters))
+        self._command(node, Frame(["resume", node], messages))
 
     def _command(self, node: int, frame: Frame) -> None:
         worker = self._worker_of[node]

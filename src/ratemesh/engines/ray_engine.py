@@ -89,8 +89,8 @@ class NodeActor:
     @_in_words
     def resume(self, senders: list[int], *contents: bytes) -> Posted | RoundLog:
         """Go on with what arrived; Ray has turned references into what they refer to."""
-        letters = {j: decode(content) for j, content in zip(senders, contents, strict=True)}
-        self._sites.resume(self._node, letters)
+        messages = {j: decode(content) for j, content in zip(senders, contents, strict=True)}
+        self._sites.resume(self._node, messages)
         return self._event()
 
     @_in_words
@@ -182,10 +182,10 @@ class Attempt:
         """Start round t of a node."""
         self._underway[self._actors[node].begin.remote(t)] = node
 
-    def resume(self, node: int, letters: Mapping[int, Parcel]) -> None:
+    def resume(self, node: int, messages: Mapping[int, Parcel]) -> None:
         """Give a node references to what arrived."""
-        references = [parcel.place for parcel in letters.values()]
-        self._underway[self._actors[node].resume.remote(list(letters), *references)] = node
+        references = [parcel.place for parcel in messages.values()]
+        self._underway[self._actors[node].resume.remote(list(messages), *references)] = node
 
     def next_event(self) -> tuple[int, Posted | RoundLog] | None:
         """Wait for any node."""
