@@ -26,7 +26,7 @@ from ratemesh.metrics.geometry import overlap, relative_distance, share_class
 from ratemesh.specs import Spec
 from ratemesh.training.classifier import Classifier, supervised
 from ratemesh.training.gauge import Gauge, GaugeSpec
-from ratemesh.training.local import LocalSpec, LocalTrainer
+from ratemesh.training.local import LocalSpec, LocalTrainer, named, under
 from ratemesh.training.protocol import Exchange, MessageContract, MethodSpec, Node, RoundLog
 
 
@@ -195,15 +195,15 @@ class Edges:
             "coupling": float(self.pull.mean()) if len(self.pull) else 0.0,
         }
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Return the duals, the frame, and what the codec remembers."""
-        return {"Y": self.Y, "hops": torch.tensor(self.gauge.hops), **self.stream.state("told.stats")}
+        return {"Y": self.Y, "hops": torch.tensor(self.gauge.hops), **named("told.", self.stream.state_dict())}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         self.Y = state["Y"]
         self.gauge.hops = int(state["hops"])
-        self.stream.load_state(state, "told.stats")
+        self.stream.load_state_dict(under("told.", state))
 
 
 class Learner:
