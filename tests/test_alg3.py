@@ -97,7 +97,7 @@ def test_replicas_are_equal_after_a_round_and_were_trained_apart() -> None:
     play(programs, 1)
     first, second = (replica.encoder.state_dict() for replica in programs[1].replicas.values())
     assert all(torch.equal(first[name], second[name]) for name in first)
-    moments = [replica.trainer.state()["optimizer.0.exp_avg"] for replica in programs[1].replicas.values()]
+    moments = [replica.trainer.state_dict()["optimizer.0.exp_avg"] for replica in programs[1].replicas.values()]
     assert not torch.equal(*moments)
     assert programs[1].sample_passes == 2 * len(programs[1].node.y)
 

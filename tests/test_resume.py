@@ -17,7 +17,7 @@ import torch
 from ratemesh.errors import InputError, NonFiniteError, RatemeshError
 from ratemesh.experiment import records
 from ratemesh.experiment.experiment import resume, run
-from test_experiment import TINY, outcome, reference, tiny
+from test_experiment import TINY, outcome, reference, stop_at, tiny
 
 __all__ = ["reference"]
 
@@ -48,7 +48,7 @@ def test_resume_after_kill_9_equals_not_stopping(workers: int, reference: Path, 
         if (folder / "metrics.json").exists():
             break
         process = subprocess.Popen(
-            [sys.executable, "-m", "ratemesh.cli.main", "resume", str(folder)],
+            [sys.executable, "-m", "ratemesh", "resume", str(folder)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -67,14 +67,6 @@ def test_resume_of_a_torn_record_and_a_sparse_checkpoint(reference: Path, tmp_pa
     assert json.loads((folder / "checkpoint.json").read_text())["round"] == 4
     resume(folder)
     assert outcome(folder) == outcome(reference)
-
-
-def stop_at(t: int) -> Any:
-    def progress(record: dict[str, Any]) -> None:
-        if record["round"] == t:
-            raise KeyboardInterrupt
-
-    return progress
 
 
 def test_resuming_a_complete_run_changes_nothing(reference: Path) -> None:

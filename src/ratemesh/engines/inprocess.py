@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple
 from multiprocessing.connection import wait
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from pydantic import Field
 
 from ratemesh.engines.protocol import Call, Engine, EngineSpec, Site, SiteFactory
-from ratemesh.engines.rounds import Crew, Played, advance, play_round
+from ratemesh.engines.rounds import Played, advance, play_round
 from ratemesh.engines.workers import Frame, Worker, hear_all
 from ratemesh.messages.formats import Payload
 from ratemesh.threads import cores, pinned
@@ -19,15 +19,8 @@ from ratemesh.training.protocol import Exchange, Round, RoundLog
 Event = Exchange | RoundLog
 
 
-class Sites(Crew[Payload], Protocol):
-    """All sites of a run, wherever their processes are."""
-
-    def carry(self, call: Call) -> list[Payload]:
-        """Make the call on every site; return the answers in node order."""
-
-
-class LocalSites:
-    """Sites in this process."""
+class LocalSites(Engine):
+    """Sites in this process; where they are all of a run's, its engine."""
 
     def __init__(self, factory: SiteFactory, nodes: Sequence[int]) -> None:
         self._sites: dict[int, Site] = {i: factory.site(i) for i in nodes}
@@ -35,15 +28,19 @@ class LocalSites:
         self._tags: dict[int, str] = {}
         self.events: deque[tuple[int, Event]] = deque()
 
+    def play(self, t: int) -> Played:
+        """Play round t on every node."""
+        return play_round(self, len(self._sites), t)
+
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
         self._rounds[node] = self._sites[node].round(t)
         self._note(node, advance(self._rounds[node]))
 
-    def resume(self, node: int, letters: Mapping[int, Payload]) -> None:
+    def resume(self, node: int, messages: Mapping[int, Payload]) -> None:
         """Go on with what arrived; a message that cannot be used ends the run."""
         site, tag = self._sites[node], self._tags[node]
-        inbox = {j: site.read(tag, j, payload) for j, payload in letters.items()}
+        inbox = {j: site.read(tag, j, payload) for j, payload in messages.items()}
         self._note(node, advance(self._rounds[node], inbox))
 
     def _note(self, node: int, event: Event) -> None:
@@ -81,7 +78,7 @@ class SitesHost:
         return Frame([node, dict(event)])
 
 
-class WorkerSites:
+class WorkerSites(Engine):
     """Sites in worker processes."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
@@ -89,13 +86,17 @@ class WorkerSites:
         self._worker_of = {node: worker for worker in workers for node in worker.nodes}
         self._owed: Counter[Worker] = Counter()  # commands whose event is still to come
 
+    def play(self, t: int) -> Played:
+        """Play round t on every node."""
+        return play_round(self, len(self._worker_of), t)
+
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
         self._command(node, Frame(["begin", node, t]))
 
-    def resume(self, node: int, letters: Mapping[int, Payload]) -> None:
+    def resume(self, node: int, messages: Mapping[int, Payload]) -> None:
         """Go on with what arrived."""
-        self._command(node, Frame(["resume", node], letters))
+        self._command(node, Frame(["resume", node], messages))
 
     def _command(self, node: int, frame: Frame) -> None:
         worker = self._worker_of[node]
@@ -131,12 +132,12 @@ class InProcess(EngineSpec):
     threads: int = Field(1, ge=1, description="torch threads of each process; part of what makes runs repeat")
 
     @contextmanager
-    def open(self, factory: SiteFactory, nodes: int) -> Iterator["InProcessEngine"]:
+    def open(self, factory: SiteFactory, nodes: int) -> Iterator[Engine]:
         """Make the sites, end their processes on the way out."""
         count = min(nodes, self.workers or cores())
         if count == 1:
             with pinned(self.threads):
-                yield InProcessEngine(LocalSites(factory, range(nodes)), nodes)
+                yield LocalSites(factory, range(nodes))
             return
         with ExitStack() as stack:
             workers = []
@@ -145,20 +146,4 @@ class InProcess(EngineSpec):
                 workers.append(Worker(SitesHost, block, self.threads, recipe=factory.recipe()))
                 stack.callback(workers[-1].close)
             hear_all(workers)
-            yield InProcessEngine(WorkerSites(workers), nodes)
-
-
-class InProcessEngine(Engine):
-    """Plays rounds over sites in one process or several."""
-
-    def __init__(self, sites: Sites, nodes: int) -> None:
-        self._sites = sites
-        self._nodes = nodes
-
-    def play(self, t: int) -> Played:
-        """Play round t on every node."""
-        return play_round(self._sites, self._nodes, t)
-
-    def carry(self, call: Call) -> list[Payload]:
-        """Make the call on every site; return the answers in node order."""
-        return self._sites.carry(call)
+            yield WorkerSites(workers)

@@ -282,8 +282,8 @@ class Peer:
             self._tell(kind, message.sender, t, {"incarnation": torch.tensor(message.incarnation)})
             return
         with self._changed:
-            missed = [letters for (to, when), letters in self._sent.items() if to == message.sender and when >= t]
-        for data in (data for letters in missed for data in letters):
+            missed = [messages for (to, when), messages in self._sent.items() if to == message.sender and when >= t]
+        for data in (data for messages in missed for data in messages):
             self._transport.send(message.sender, data)
         self._tell(Kind.HERE, message.sender, self._round)
 

@@ -124,27 +124,27 @@ class RoundMail(Generic[Message]):
         return "; ".join(f"node {i} waits for {who}" for i, who in sorted(lacks.items()))
 
 
-class Crew(Protocol[Message]):
+class Nodes(Protocol[Message]):
     """All nodes, wherever they are. Every command to a node gives one event."""
 
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
 
-    def resume(self, node: int, letters: Mapping[int, Message]) -> None:
+    def resume(self, node: int, messages: Mapping[int, Message]) -> None:
         """Go on with what arrived."""
 
     def next_event(self) -> tuple[int, Outgoing[Message] | RoundLog] | None:
         """Wait for what any node sends, or for its log; None when no command is left to carry out."""
 
 
-def play_round(crew: Crew[Message], nodes: int, t: int) -> Played:
+def play_round(nodes: Nodes[Message], count: int, t: int) -> Played:
     """Play round t; every node's inbox is in sender order, so timing changes nothing."""
-    mail: RoundMail[Message] = RoundMail(nodes)
+    mail: RoundMail[Message] = RoundMail(count)
     logs: dict[int, RoundLog] = {}
-    for node in range(nodes):
-        crew.begin(node, t)
-    while len(logs) < nodes:
-        happened = crew.next_event()
+    for node in range(count):
+        nodes.begin(node, t)
+    while len(logs) < count:
+        happened = nodes.next_event()
         if happened is None:
             raise RatemeshError(f"no node can go on: {mail.stuck()}. The method's sends and receives do not match.")
         node, event = happened
@@ -153,5 +153,5 @@ def play_round(crew: Crew[Message], nodes: int, t: int) -> Played:
         else:
             mail.post(node, event)
         for ready, inbox in mail.ready():
-            crew.resume(ready, inbox)
-    return Played([logs[node] for node in range(nodes)], mail.traffic)
+            nodes.resume(ready, inbox)
+    return Played([logs[node] for node in range(count)], mail.traffic)

@@ -68,8 +68,7 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     stats, passes = _stats(engine)
     Z_test = torch.stack([answer["Z"] for answer in engine.ask(Site.features, "test")])
     with pinned(1):  # this process's own number of threads depends on the workers
-        rule = plan.config.evaluation.rule(stats[0].d, stats[0].num_classes)
-        found = accuracies(stats, Z_test, plan.data.y_test, rule)
+        found = accuracies(stats, Z_test, plan.data.y_test, plan.rule)
     return {**found, "sample_passes": passes}
 
 
@@ -81,8 +80,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
     gathered.keep(folder.features, config.output.features)
     learned = Learned(stats=stats, edges=plan.topology.edges, **vars(gathered))
     with pinned(1):
-        rule = config.evaluation.rule(stats[0].d, stats[0].num_classes)
-        numbers = evaluate(learned, eps2=config.method.eps2, rule=rule)
+        numbers = evaluate(learned, eps2=config.method.eps2, rule=plan.rule)
     metrics = {
         "schema": SCHEMA,
         "method": config.method.label(plan.topology),
@@ -142,7 +140,7 @@ def network(plan: Plan, stats: Sequence[ClassStats] = ()) -> dict[str, Any]:
         "d": config.d,
         "num_classes": data.num_classes,
         "classes": list(data.classes),
-        "shape": list(data.X_train.shape[1:]),
+        "shape": list(plan.shape),
         "nodes": nodes,
         "edges": edge_distances(stats, edges) if stats else [{"ends": e, "disagreement": None} for e in edges],
     }

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ratemesh.core.checks import check_resolution
 from ratemesh.core.stats import balanced_counts
+from ratemesh.core.subspace import SubspaceRule
 from ratemesh.core.theory import theorem1_gaps
 from ratemesh.data import Dataset, class_counts
 from ratemesh.engines.protocol import SiteFactory
@@ -80,6 +81,16 @@ class Plan(SiteFactory):
         """Load data and graph again, in another process."""
         return cls(make_config(json.loads(text)))
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a sample."""
+        return tuple(self.data.X_train.shape[1:])
+
+    @property
+    def rule(self) -> SubspaceRule:
+        """How many directions a class's subspace has when features are judged."""
+        return self.config.evaluation.rule(self.config.d, self.data.num_classes)
+
     def counts(self) -> Tensor:
         """Return samples per node and class, (N, K)."""
         return class_counts(self.data.y_train, self.parts, self.data.num_classes)
@@ -96,6 +107,7 @@ class Plan(SiteFactory):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
         if self.data.num_classes < 2:
             raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
+        self.check_room(self.topology.nodes)
         check_resolution(torch.float32, self.config.d, self.config.method.eps2)
         if self.config.graph.varies and self.config.method.messages.fixed_graph:
             raise InputError(
@@ -106,14 +118,12 @@ class Plan(SiteFactory):
         local.check_balance(counts)
         for gap_in_words in self.config.method.check(self.topology, counts, local):
             _warn(gap_in_words)
-        self.check_room(self.topology.nodes)
         K, d = self.data.num_classes, self.config.d
         ranks = torch.full((K,), max(1, d // K)) if self.data.ranks is None else self.data.ranks
         weights = balanced_counts(total) if local.balance else total
         for gap_in_words in theorem1_gaps(d, ranks, weights / weights.sum(), self.config.method.eps2):
             _warn(gap_in_words)
-        shape = tuple(self.data.X_train.shape[1:])
-        local.check(shape)
+        local.check(self.shape)
         self._check_one_model()
         memory = self.memory(self.clusters())  # builds every architecture: one that does not fit is found out now
         if not memory.fits:
@@ -152,8 +162,7 @@ class Plan(SiteFactory):
     @cached_property
     def parameters(self) -> list[int]:
         """Numbers of every node's encoder that training changes."""
-        shape = tuple(self.data.X_train.shape[1:])
-        networks = [spec.network(shape, self.config.d) for spec in self.config.encoders]
+        networks = [spec.network(self.shape, self.config.d) for spec in self.config.encoders]
         counts = [sum(p.numel() for p in network.parameters()) for network in networks]
         return [counts[i % len(counts)] for i in range(self.topology.nodes)]
 
@@ -162,7 +171,6 @@ class Plan(SiteFactory):
         config, data, part = self.config, self.data, self.parts[index]
         alike = config.same_init or config.method.messages.one_model
         names = ("architecture", index % len(config.encoders)) if alike else ("node", index)
-        shape = tuple(data.X_train.shape[1:])
         return Node(
             index=index,
             neighbours=self.topology.neighbours(index),
@@ -170,7 +178,7 @@ class Plan(SiteFactory):
             y=data.y_train[part],
             num_classes=data.num_classes,
             share=len(part) / len(data.y_train),
-            encoder=config.encoder_of(index).build(shape, config.d, config.seed, *names),
+            encoder=config.encoder_of(index).build(self.shape, config.d, config.seed, *names),
             local=config.local.over(config.rounds),
             seed=config.seed,
             labels=tuple(self.labels()),

@@ -63,7 +63,8 @@ def run_node(spec: SiteSpec, *, say: Say, progress: Progress | None = None) -> d
     """Play all rounds of one site and return its summary; goes on where an earlier start of it ended."""
     with pinned(spec.site.threads):
         plan = SitePlan(spec)
-        plan.config.local.check(tuple(plan.data.X_train.shape[1:]))
+        plan.check_room(1)
+        plan.config.local.check(plan.shape)
         out = spec.site.out
         folder = RunFolder(out) if (out / "config.toml").is_file() else RunFolder.create(out, plan.config)
         with folder.locked():
@@ -148,8 +149,7 @@ def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
     """Judge this site's features by its own statistics, and add up its rounds."""
     records = folder.records()
     stats, test = site.program.stats, site.features("test")
-    rule = site.plan.config.evaluation.rule(stats.d, stats.num_classes)
-    found = subspace_accuracies(stats, test["Z"][None], test["y"], rule)
+    found = subspace_accuracies(stats, test["Z"][None], test["y"], site.plan.rule)
     summary = {
         "schema": SCHEMA,
         "node": site.index,

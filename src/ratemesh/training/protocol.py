@@ -5,7 +5,7 @@ with what arrived, and returns its log. It never learns where the other nodes ru
 runs inside one process, in many, or across a network.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -109,23 +109,39 @@ PROGRAM_PARTS = ("node", "encoder", "stats", "sample_passes", "round", "read", "
 """What every program must have, see `Program`."""
 
 
-class NodeProgram:
-    """What the programs in here have in common: trainers, the statistics of the whole shard, and the state of both.
+class Stateful(Protocol):
+    """What a state is made of: trainers, networks, edges, streams of messages."""
 
-    Args:
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all that the next round depends on."""
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> Any:
+        """Go on from a state that `state_dict` returned."""
+
+
+class NodeProgram(ABC):
+    """What the programs in here have in common: trainers, the statistics of the whole shard, and their state.
+
+    Attributes:
         trainers: what is trained, by the prefix that its tensors have in a state.
+        kept: these and all else that has a state, in the same way; methods add what they have.
     """
 
     def __init__(self, node: Node, trainers: Mapping[str, LocalTrainer]) -> None:
         self.node = node
         self.encoder = node.encoder
         self.trainers = trainers
+        self.kept: dict[str, Stateful] = dict(trainers)
         self.stats = self.shard_stats(0)
 
     @property
     def sample_passes(self) -> int:
         """Samples that went through a training step so far, of all trainers together."""
         return sum(trainer.sample_passes for trainer in self.trainers.values())
+
+    @abstractmethod
+    def round(self, t: int) -> Round:
+        """Play round t, counted from 1."""
 
     def shard_stats(self, t: int) -> ClassStats:
         """Return the statistics of all samples of the node after round t."""
@@ -137,16 +153,16 @@ class NodeProgram:
         raise refused(sender, f"'{tag}' is no message of this method")
 
     def state(self) -> dict[str, Tensor]:
-        """Return weights, optimisers and statistics."""
+        """Return the statistics, and the state of all that has one."""
         found = dict(self.stats.tensors())
-        for prefix, trainer in self.trainers.items():
-            found |= named(prefix, trainer.state())
+        for prefix, part in self.kept.items():
+            found |= named(prefix, part.state_dict())
         return found
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
-        for prefix, trainer in self.trainers.items():
-            trainer.load_state(under(prefix, state))
+        for prefix, part in self.kept.items():
+            part.load_state_dict(under(prefix, state))
         self.stats = ClassStats.from_tensors(state)
 
 
