@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ratemesh.core.checks import check_resolution
 from ratemesh.core.stats import ClassStats, balanced_counts
 from ratemesh.core.theory import theorem1_gaps
 from ratemesh.data import Dataset, class_counts
@@ -75,6 +76,9 @@ class Plan:
         total = counts.sum(0)
         if bool((total == 0).any()):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
+        if self.data.num_classes < 2:
+            raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
+        check_resolution(torch.float32, self.config.d, self.config.method.eps2)
         if self.config.graph.varies and self.config.method.messages.fixed_graph:
             raise InputError(
                 f"graph must stay the same for these settings of method '{self.config.method.name}'; "

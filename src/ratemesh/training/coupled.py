@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ratemesh.core.consensus import coupled_loss, dual_step, edge_weights, fold_neighbours
-from ratemesh.core.lagrangian import Coupling
+from ratemesh.core.lagrangian import Coupling, RunningStats
 from ratemesh.core.rates import ConsensusTerms
-from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
@@ -60,7 +59,7 @@ class CouplingSpec(Spec):
 
 
 class RunningSpec(Spec):
-    """Running class statistics (see `core.running`)."""
+    """Running class statistics (see `core.lagrangian.RunningStats`)."""
 
     beta: float = Field(0.1, ge=0, le=1, description="β, weight of a new batch; 1 is the paper's in-batch loss")
     refresh: int = Field(1, ge=1, description="batches between updates of the loss's curvature")
