@@ -10,7 +10,7 @@ from benchmarks.tables import Table
 from benchmarks.timing import Competitor, Timing, interleave, milliseconds, per_call, ratio
 from ratemesh import ClassStats
 from ratemesh.core.grouping import group_by_class
-from ratemesh.core.lagrangian import Coupling, evaluate, lagrangian
+from ratemesh.core.lagrangian import Coupling, lagrangian, value_and_gradient
 from ratemesh.core.running import RunningStats
 from ratemesh.threads import pinned
 
@@ -34,10 +34,10 @@ def _time_branches(problem: Problem, repeats: int) -> dict[str, Timing]:
 
     def running(refresh: int) -> Competitor:
         state = RunningStats(problem.own, beta=0.1, refresh=refresh)
-        return lambda: evaluate(problem.Z, problem.y, K, coupling, problem.eps2, 1.0, state)
+        return lambda: value_and_gradient(problem.Z, problem.y, K, coupling, problem.eps2, 1.0, state)
 
     competitors = {
-        "in batch, Gram": steps(lambda: evaluate(problem.Z, problem.y, K, coupling, problem.eps2, 1.0, None)),
+        "in batch, Gram": steps(lambda: value_and_gradient(problem.Z, problem.y, K, coupling, problem.eps2, 1.0, None)),
         "in batch, d×d": steps(lambda: _square_branch(problem, coupling)),
         "running, refresh 1": steps(running(1)),
         "running, refresh 4": steps(running(4)),
@@ -46,7 +46,7 @@ def _time_branches(problem: Problem, repeats: int) -> dict[str, Timing]:
 
 
 def _square_branch(problem: Problem, coupling: Coupling) -> Tensor:
-    """Evaluate the in-batch loss from d×d statistics, whatever branch `evaluate` would take."""
+    """Evaluate the in-batch loss from d×d statistics, whatever branch `value_and_gradient` would take."""
     groups = group_by_class(problem.y, problem.num_classes)
     unit = groups.m.clamp(min=1).to(problem.Z.dtype).rsqrt()
     P = groups.pad(problem.Z * unit[problem.y, None])

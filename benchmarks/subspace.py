@@ -33,7 +33,7 @@ def broadcast(stats: ClassStats, judge: NearestSubspace, Z: Tensor) -> Tensor:
     variance, axes = torch.linalg.eigh(stats.covariance())
     variance, axes = variance.flip(-1), axes.flip(-1)
     part = variance.cumsum(-1) / variance.sum(-1, keepdim=True)
-    rank = torch.minimum((part < judge.energy - 1e-7).sum(-1) + 1, (stats.m - 1).long())
+    rank = torch.minimum((part < judge.rule.energy - 1e-7).sum(-1) + 1, (stats.m - 1).long())
     axes = axes * (torch.arange(D) < rank[:, None])[:, None, :]
     inside = torch.einsum("md,kdr->mkr", Z, axes) - torch.einsum("kd,kdr->kr", stats.mu, axes)
     apart: Tensor = Z.square().sum(-1, keepdim=True) - 2 * Z @ stats.mu.mT + stats.mu.square().sum(-1)

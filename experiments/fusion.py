@@ -34,7 +34,7 @@ def rules(stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, float]:
     """Return the accuracy of every way to judge."""
     pooled = ClassStats.sum(stats)
     K, d = pooled.mu.shape
-    ideal = EvaluationSpec(rank="d/K").rank_in(d, K)
+    ideal = EvaluationSpec(rank="d/K").rule(d, K).rank
 
     def judged(fusion: Fusion, rank: int | None = None) -> float:
         return NearestSubspace(fusion, rank=rank).fit_stats(pooled).score(Z, y)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ratemesh.core.gauge import align, alignment
+from ratemesh.core.gauge import align
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
@@ -17,11 +17,12 @@ from ratemesh.experiment.plan import Plan
 from ratemesh.graph.clusters import label_cover_clusters
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
-from ratemesh.methods.alg3 import Alg3, Alg3Program
+from ratemesh.methods.alg3 import Alg3, ClusterPlan
 from ratemesh.report.page import write_report
-from ratemesh.training.cluster_plan import ClusterPlan
+from ratemesh.training.gauge import PartialGauge
 from ratemesh.training.local import LocalSpec
 from toy_alg3 import COLD, LABELS, PRINTED, Paper, make_nodes, play
+from toy_stats import keep
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_with_all_labels_everywhere_it_is_algorithm_1() -> None:
         play(three, t)
     for a, b in zip(one, three, strict=True):
         torch.testing.assert_close(a.stats.V, b.stats.V, rtol=1e-9, atol=1e-11)
-        torch.testing.assert_close(a.Y, b.Y, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(a.edges.Y, b.edges.Y, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("settings", [PRINTED, {}], ids=["as printed", "default"])
@@ -104,16 +105,16 @@ def test_replicas_are_equal_after_a_round_and_were_trained_apart() -> None:
 def test_a_turn_of_the_gauge_never_raises_the_cluster_objective(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once all frames are settled; what the node minimises is −ΔR of its clusters and its coupling."""
     seen: list[tuple[float, float]] = []
-    original = Alg3Program._turn_gauge
+    original = PartialGauge.turn_towards
 
-    def watched(self, peers, known, coupling):
-        before, settled = self.stats, all(peer.hops >= 0 for peer in peers.values()) and self.gauge.hops >= 0
-        original(self, peers, known, coupling)
+    def watched(self, encoders, stats, peers, index, objective):
+        settled = all(peer.hops >= 0 for peer in peers.values()) and self.hops >= 0
+        turned = original(self, encoders, stats, peers, index, objective)
         if settled:
-            values = [self._objective(stats, known, coupling) for stats in (before, self.stats)]
-            seen.append((values[0], values[1]))
+            seen.append((objective(stats), objective(turned)))
+        return turned
 
-    monkeypatch.setattr(Alg3Program, "_turn_gauge", watched)
+    monkeypatch.setattr(PartialGauge, "turn_towards", watched)
     programs = [Alg3(coupling={"start": 3}).program(node) for node in make_nodes(LABELS, epochs=3)]
     for t in range(1, 9):
         play(programs, t)
@@ -138,11 +139,12 @@ def test_the_climb_with_foreign_classes_is_monotone() -> None:
     draw = torch.Generator().manual_seed(3)
     Z = nn.functional.normalize(torch.randn(40, 6, generator=draw, dtype=torch.float64), dim=1)
     y = torch.arange(40) % 4
-    stats, peer = ClassStats.of(Z, y, 4).only([0, 1, 2]), ClassStats.of(Z.roll(3, 1), y, 4).only([1, 2, 3])
+    stats, peer = keep(ClassStats.of(Z, y, 4), [0, 1, 2]), keep(ClassStats.of(Z.roll(3, 1), y, 4), [1, 2, 3])
     away = peer.V[3]
 
     def value(Q: Tensor) -> float:
-        return float(alignment(Q, stats, peer.only([1, 2]), 1.0) - (stats.rotated(Q).V * away).sum())
+        turned, shared = stats.rotated(Q), keep(peer, [1, 2])
+        return float((turned.V * (shared.V - away)).sum() + (turned.mu * shared.mu).sum())
 
     values = [value(align(stats, peer, iterations=n, tol=0, away=away, from_identity_only=True)) for n in range(1, 12)]
     assert values[0] >= value(torch.eye(6, dtype=torch.float64)) - 1e-12

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from ratemesh.errors import RatemeshError
-from ratemesh.training.averaging import check_weights, load_mixable, min_norm_weights, mixable, weighted_mean
+from ratemesh.training.averaging import load_mixable, min_norm_weights, mixable, read_weights, weighted_mean
 
 UnitRows = Callable[..., Tensor]
 
@@ -47,9 +47,11 @@ def test_counters_are_whole_numbers_and_stay_a_nodes_own() -> None:
 
 @pytest.mark.parametrize("damage", ["name", "shape", "number", "lack"])
 def test_weights_of_another_network_are_refused(damage: str) -> None:
-    own = mixable(network(0))
+    own, least = mixable(network(0)), {"samples": torch.tensor(1)}
     sent = {**own, "samples": torch.tensor(3)}
-    check_weights(sent, own, 7, "samples")
+    read = read_weights(sent, network(0), 7, least)
+    assert read.numbers == {"samples": 3}
+    assert all(torch.equal(read.weights[name], value) for name, value in own.items())
     if damage == "name":
         sent["other"] = torch.zeros(1)
     elif damage == "lack":
@@ -57,7 +59,7 @@ def test_weights_of_another_network_are_refused(damage: str) -> None:
     else:
         sent["0.bias"] = torch.zeros(3) if damage == "shape" else own["0.bias"] * torch.nan
     with pytest.raises(RatemeshError, match="message of node 7 was refused"):
-        check_weights(sent, own, 7, "samples")
+        read_weights(sent, network(0), 7, least)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -7,8 +7,8 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import make_config
 from ratemesh.messages.codecs import CODECS
-from ratemesh.messages.statistics import StatsMessage, pack
-from toy_codecs import SETTINGS, codec_of, stream_of
+from ratemesh.messages.statistics import StatsMessage
+from toy_codecs import SETTINGS, codec_of, pack, stream_of
 
 every_codec = pytest.mark.parametrize("words", SETTINGS)
 
@@ -23,25 +23,25 @@ def test_a_difference_to_what_never_arrived_is_refused(stats_of):
     with pytest.raises(
         RatemeshError, match=r"node 0 was refused: it is a difference to message 0, the receiver has none"
     ):
-        late.unpack(payloads[1], 0)
-    late.unpack(payloads[0], 0)
+        late.read(payloads[1], 0)
+    late.read(payloads[0], 0)
     with pytest.raises(RatemeshError, match=r"node 0 was refused: .* message 1, the receiver has message 0"):
-        late.unpack(payloads[2], 0)
+        late.read(payloads[2], 0)
     other = dict(payloads[1]) | {"m": torch.tensor([5.0, 8.0, 0.0])}
     with pytest.raises(RatemeshError, match="about the classes held before"):
-        late.unpack(other, 0)
-    assert late.unpack(payloads[1], 0).stats.m.tolist() == [5, 0, 8]
+        late.read(other, 0)
+    assert late.read(payloads[1], 0).stats.m.tolist() == [5, 0, 8]
 
 
 def refused(words, payload, match):
     with pytest.raises(RatemeshError, match=rf"node 7 was refused: .*{match}"):
-        stream_of(words).unpack(payload, 7)
+        stream_of(words).read(payload, 7)
 
 
 @every_codec
 def test_malformed_payloads_are_refused_for_every_codec(stats_of, words):
     payload = dict(stream_of(words).pack(StatsMessage(stats_of()))[0])
-    stream_of(words).unpack(payload, 7)  # as it is, it is fine
+    stream_of(words).read(payload, 7)  # as it is, it is fine
     for name in payload.keys() - {"hops", "mu", "mu.scale"}:
         refused(words, {key: value for key, value in payload.items() if key != name}, f"lacking or unknown: {name}")
     refused(words, payload | {"extra": torch.zeros(())}, "unknown: extra")

@@ -163,7 +163,7 @@ def test_merging_keeps_all_of_the_upper_table(base: dict[str, object], over: dic
 @pytest.mark.parametrize(("rank", "found"), [(None, None), (5, 5), ("d/K", 12)])
 def test_the_rank_of_a_class_may_be_what_orthogonal_classes_have_room_for(rank: object, found: int | None) -> None:
     judge = make_config({"evaluation": {} if rank is None else {"rank": rank}}).evaluation
-    assert judge.rank_in(128, 10) == found
+    assert judge.rule(128, 10).rank == found
 
 
 @pytest.mark.parametrize("rank", [-1, "d", 2.5])
@@ -173,4 +173,4 @@ def test_other_ranks_are_refused(rank: object) -> None:
 
 
 def test_more_classes_than_dimensions_still_have_a_direction_each() -> None:
-    assert make_config({"evaluation": {"rank": "d/K"}}).evaluation.rank_in(8, 100) == 1
+    assert make_config({"evaluation": {"rank": "d/K"}}).evaluation.rule(8, 100).rank == 1

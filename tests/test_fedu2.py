@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ratemesh.methods.fedu2 import FedU2, harmony
-from ratemesh.training.averaging import mixable
+from ratemesh.training.averaging import WeightsMessage, mixable
 from test_method_contract import nodes, play
 from test_star import STAR, still
 
@@ -57,7 +57,7 @@ def test_a_round_goes_to_the_weights_of_harmony_and_averages_statistics_by_sampl
     elsewhere = {name: value + 0.3 for name, value in before[0].items()}
     programs[0]._begin(1)
     programs[0].start = elsewhere
-    parts = {i: {**weights, "samples": torch.tensor(20)} for i, weights in enumerate(before)}
+    parts = {i: WeightsMessage(weights, {"samples": 20}) for i, weights in enumerate(before)}
     combined = programs[0].combine(parts)
     beta = harmony([{name: weights[name] for name in names} for weights in before], elsewhere)
     for name, value in combined.items():

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import entropy
 
 from ratemesh.core.stats import ClassStats
+from ratemesh.core.subspace import SubspaceRule
 from ratemesh.metrics.evaluate import Learned, evaluate
 from ratemesh.metrics.geometry import disagreement, effective_rank, overlap, relative_distance
+from toy_stats import keep
 
 AXES = torch.eye(12, dtype=torch.float64)
 seeds = st.integers(0, 10_000)
@@ -62,8 +64,8 @@ def test_overlap_by_loops(unit_rows, K, seed):
 
 def test_overlap_leaves_out_classes_without_samples():
     stats = stats_of(spread(0), spread(0), spread(1))
-    assert overlap(stats.only([0, 1])) == pytest.approx(1, rel=1e-12)
-    assert math.isnan(overlap(stats.only([0])))
+    assert overlap(keep(stats, [0, 1])) == pytest.approx(1, rel=1e-12)
+    assert math.isnan(overlap(keep(stats, [0])))
 
 
 def test_disagreement_is_zero_for_equal_and_root_two_for_orthogonal_nodes():
@@ -86,16 +88,16 @@ def test_disagreement_by_loops_over_both_directions(unit_rows, seed):
 
 
 def test_disagreement_counts_shared_classes_only():
-    a = stats_of(spread(0), spread(1), spread(2)).only([0, 1])
-    b = stats_of(spread(0), spread(3), spread(4)).only([0, 2])
+    a = keep(stats_of(spread(0), spread(1), spread(2)), [0, 1])
+    b = keep(stats_of(spread(0), spread(3), spread(4)), [0, 2])
     assert relative_distance(a, b) == 0
-    c = stats_of(spread(5), spread(1), spread(4)).only([0, 1])
+    c = keep(stats_of(spread(5), spread(1), spread(4)), [0, 1])
     # Of two shared classes one is orthogonal and one equal: √(2/2).
     assert relative_distance(a, c) == pytest.approx(1, rel=1e-12)
 
 
 def test_nodes_that_share_no_class_have_no_distance():
-    a, b = stats_of(spread(0), spread(1)).only([0]), stats_of(spread(0), spread(1)).only([1])
+    a, b = keep(stats_of(spread(0), spread(1)), [0]), keep(stats_of(spread(0), spread(1)), [1])
     assert math.isnan(relative_distance(a, b))
     assert math.isnan(disagreement([a, b], [(0, 1)]))
 
@@ -116,7 +118,7 @@ def learned():
 
 
 def test_evaluation_puts_the_numbers_together(learned):
-    numbers = evaluate(learned, eps2=0.5, energy=0.95, rank=2)
+    numbers = evaluate(learned, eps2=0.5, rule=SubspaceRule(rank=2))
     # Alone, node 0 is right everywhere and node 1 in four of six.
     assert numbers["acc_node"] == pytest.approx((1 + 4 / 6) / 2)
     assert numbers["disagreement"] == 0
@@ -135,6 +137,6 @@ def test_evaluation_tells_averaged_from_fused_features():
     sideways = -Z + 0.1 * AXES[[2] * 4 + [0] * 4]  # a little of the other class
     y = torch.tensor([0] * 4 + [1] * 4)
     learned = Learned([stats, stats], [off, sideways], [y, y], torch.stack([off, sideways]), y, [(0, 1)])
-    numbers = evaluate(learned, eps2=0.5, energy=0.95, rank=2)
+    numbers = evaluate(learned, eps2=0.5, rule=SubspaceRule(rank=2))
     assert numbers["acc_energy"] == 1
     assert numbers["acc_average"] == 0

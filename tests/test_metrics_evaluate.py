@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
+from ratemesh.core.subspace import SubspaceRule
 from ratemesh.experiment import experiment, outcome
 from ratemesh.metrics.alignment import cka_paired, cka_unpaired, mean_principal_angle
 from ratemesh.metrics.classes import class_mean_cosine, iidr, wccr
@@ -59,7 +60,7 @@ def learned():
 
 
 def judged(learned, rank=None):
-    return evaluate(learned, eps2=0.5, energy=0.9, rank=rank)
+    return evaluate(learned, eps2=0.5, rule=SubspaceRule(0.9, rank))
 
 
 def test_every_number_is_there_and_its_own(learned):
@@ -80,7 +81,7 @@ def test_every_number_is_there_and_its_own(learned):
     unpaired = cka_unpaired(Z, torch.Generator().manual_seed(0))
     assert (found["cka_unpaired"], found["cka_unpaired_floor"]) == (unpaired.value, unpaired.floor)
     assert (found["cka_paired_n"], found["cka_unpaired_n"]) == (15, 7)
-    assert found["principal_angle_mean"] == mean_principal_angle(learned.stats, EDGES, energy=0.9)
+    assert found["principal_angle_mean"] == mean_principal_angle(learned.stats, EDGES, SubspaceRule(0.9, most=None))
     held_out = ClassStats.of(Z_test.reshape(-1, D), y_test.repeat(3), K)
     assert found["reduction_test"] == pytest.approx(float(rate_reduction(held_out, 0.5).reduction), rel=1e-5)
     nodes = list(zip(Z, y, Z_test, strict=True))
@@ -90,7 +91,8 @@ def test_every_number_is_there_and_its_own(learned):
 
 
 def test_rank_reaches_the_angles_and_rank_zero_leaves_them_to_energy(learned):
-    assert judged(learned, 1)["principal_angle_mean"] == mean_principal_angle(learned.stats, EDGES, rank=1)
+    one = SubspaceRule(rank=1)
+    assert judged(learned, 1)["principal_angle_mean"] == mean_principal_angle(learned.stats, EDGES, one)
     assert judged(learned, 0)["principal_angle_mean"] == judged(learned)["principal_angle_mean"]
 
 

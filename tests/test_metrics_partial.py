@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import NearestSubspace, SubspaceRule
 from ratemesh.errors import InputError
 from ratemesh.metrics.partial import own_accuracy, partial_accuracies
 
+RULE = SubspaceRule(rank=1)
 AXES = torch.eye(4)
 PLUS_MINUS = torch.cat([AXES, -AXES])
 
@@ -23,7 +24,7 @@ def test_each_node_is_right_on_its_own_classes_and_the_fusion_on_all() -> None:
     stats = [held(0, 1), held(2, 3)]
     y = torch.arange(4)
     Z = torch.stack([AXES[[0, 1, 0, 0]], AXES[[2, 2, 2, 3]]])
-    found = partial_accuracies(stats, Z, y, 0.95, 1)
+    found = partial_accuracies(stats, Z, y, RULE)
     assert found["acc_own"] == found["acc_own_closed"] == 1
     assert found["acc_foreign"] == 0
     # Foreign samples fit class 0 or 2 perfectly: a tie that the first class wins.
@@ -36,20 +37,20 @@ def test_a_node_in_doubt_is_outvoted_by_those_who_know() -> None:
     Z = torch.stack(
         [torch.stack([AXES[0], AXES[1], half, half]), torch.stack([*[(AXES[2] + AXES[3]) / 2**0.5] * 2, *AXES[2:]])]
     )
-    assert partial_accuracies(stats, Z, torch.arange(4), 0.95, 1)["acc_label_aware"] == 1
+    assert partial_accuracies(stats, Z, torch.arange(4), RULE)["acc_label_aware"] == 1
 
 
 def test_a_node_that_holds_every_class_has_no_say_on_foreign_ones() -> None:
     stats = [held(0, 1, 2, 3), held(2, 3)]
     Z = torch.stack([AXES, AXES[[0, 2, 2, 3]]])
-    found = partial_accuracies(stats, Z, torch.arange(4), 0.95, 1)
+    found = partial_accuracies(stats, Z, torch.arange(4), RULE)
     assert found["acc_foreign"] == 0.5  # of node 1 alone: right on class 0, wrong on class 1
     assert found["acc_own"] == 1
 
 
 def test_nothing_to_say_where_all_hold_all() -> None:
     full = held(0, 1, 2, 3)
-    assert partial_accuracies([full, full], torch.stack([AXES, AXES]), torch.arange(4), 0.95, 1) == {}
+    assert partial_accuracies([full, full], torch.stack([AXES, AXES]), torch.arange(4), RULE) == {}
 
 
 def test_own_gaussians_judge_only_where_all_hold_the_same_classes() -> None:

@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
 from ratemesh.core.stats import ClassStats
+from ratemesh.core.subspace import SubspaceRule
 from ratemesh.errors import InputError
 from ratemesh.metrics.alignment import leading_directions, mean_principal_angle, principal_angles
-from ratemesh.metrics.spectra import (
-    class_singular_values,
-    participation_ratio,
-    singular_values,
-    stats_singular_values,
-)
+from ratemesh.metrics.spectra import participation_ratio, stats_singular_values
+from toy_stats import keep
 
 AXES = torch.eye(6, dtype=torch.float64)
 seeds = st.integers(0, 10_000)
@@ -38,10 +35,15 @@ def turned(i, j, angle):
     return math.cos(angle) * AXES[i] + math.sin(angle) * AXES[j]
 
 
+def angles(V_a, V_b, **rule):
+    """Return the angles between the leading subspaces of two second moments."""
+    return principal_angles(*(leading_directions(V, SubspaceRule(**rule)) for V in (V_a, V_b)))
+
+
 @given(st.integers(1, 4), st.integers(1, 4), seeds)
 def test_angles_are_scipys(r, q, seed):
     A, B = normal(6, r, seed=seed), normal(6, q, seed=seed + 1)
-    found = principal_angles(A @ A.mT, B @ B.mT, energy=1.0)
+    found = angles(A @ A.mT, B @ B.mT, energy=1.0)
     expected = subspace_angles(A.numpy(), B.numpy())[::-1]
     assert len(found) == min(r, q)
     assert found.numpy() == pytest.approx(expected, abs=1e-7)
@@ -51,9 +53,9 @@ def test_angles_are_scipys(r, q, seed):
 def test_angles_see_neither_the_frame_nor_what_happens_inside_a_subspace(orthogonal, seed):
     A, B = normal(6, 3, seed=seed), normal(6, 2, seed=seed + 1)
     Q, inside = orthogonal(6, seed), orthogonal(3, seed + 1) * torch.tensor([1.0, 2.0, 0.5]).double()
-    expected = principal_angles(A @ A.mT, B @ B.mT, energy=1.0)
+    expected = angles(A @ A.mT, B @ B.mT, energy=1.0)
     A_turned, B_turned = Q @ A @ inside, Q @ B
-    found = principal_angles(A_turned @ A_turned.mT, B_turned @ B_turned.mT, energy=1.0)
+    found = angles(A_turned @ A_turned.mT, B_turned @ B_turned.mT, energy=1.0)
     assert found.numpy() == pytest.approx(expected.numpy(), abs=1e-7)
 
 
@@ -61,18 +63,25 @@ def test_angles_see_neither_the_frame_nor_what_happens_inside_a_subspace(orthogo
 @pytest.mark.parametrize("large", [0.8, math.pi / 2 - 1e-9, math.pi / 2])
 def test_angles_of_planes_keep_their_digits(small, large):
     A, B = plane(AXES[0], AXES[1]), plane(turned(0, 2, small), turned(1, 3, large))
-    assert principal_angles(A, B, energy=1.0).tolist() == pytest.approx([small, large], abs=1e-13)
+    assert angles(A, B, energy=1.0).tolist() == pytest.approx([small, large], abs=1e-13)
 
 
 def test_rank_and_energy_choose_the_directions():
     V = torch.diag(torch.tensor([0.6, 0.3, 0.1, 0, 0, 0], dtype=torch.float64))
-    assert [leading_directions(V, energy=e).shape[1] for e in (0.5, 0.6, 0.61, 0.9, 0.95, 1.0)] == [1, 1, 2, 2, 3, 3]
-    assert [leading_directions(V, rank=r).shape[1] for r in (1, 2, 5)] == [1, 2, 3]
-    assert leading_directions(V, rank=2).abs().tolist() == AXES[:, :2].tolist()
-    assert leading_directions(V.float(), energy=1.0).shape[1] == 3
+    assert [leading_directions(V, SubspaceRule(energy=e)).shape[1] for e in (0.5, 0.6, 0.61, 0.9, 0.95, 1.0)] == [
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+    ]
+    assert [leading_directions(V, SubspaceRule(rank=r)).shape[1] for r in (1, 2, 5)] == [1, 2, 3]
+    assert leading_directions(V, SubspaceRule(rank=2)).abs().tolist() == AXES[:, :2].tolist()
+    assert leading_directions(V.float(), SubspaceRule(energy=1.0)).shape[1] == 3
     W = torch.diag(torch.tensor([0.5, 0, 0.5, 0, 0, 0], dtype=torch.float64))
-    assert principal_angles(V, W, rank=1).numel() == 1
-    assert principal_angles(V, W, energy=0.9).tolist() == pytest.approx([0, math.pi / 2], abs=1e-12)
+    assert angles(V, W, rank=1).numel() == 1
+    assert angles(V, W, energy=0.9).tolist() == pytest.approx([0, math.pi / 2], abs=1e-12)
 
 
 def stats_of(*planes):
@@ -84,51 +93,38 @@ def test_the_mean_angle_goes_over_angles_then_classes_then_pairs_of_nodes():
     base = stats_of(plane(AXES[0], AXES[1]), plane(AXES[3]))
     other = stats_of(plane(turned(0, 2, 0.2), turned(1, 4, 0.6)), plane(turned(3, 5, 1.0)))
     degrees = 180 / math.pi
-    assert mean_principal_angle([base, other], energy=1.0) == pytest.approx(0.7 * degrees, rel=1e-9)
+    assert mean_principal_angle([base, other], rule=SubspaceRule(1.0)) == pytest.approx(0.7 * degrees, rel=1e-9)
     assert mean_principal_angle([base, base, other], [(0, 1)]) == pytest.approx(0, abs=1e-12)
     assert mean_principal_angle([base, base, other], [(0, 1), (1, 2)]) == pytest.approx(0.35 * degrees, rel=1e-9)
     assert mean_principal_angle([base, base, other]) == pytest.approx(0.7 * degrees * 2 / 3, rel=1e-9)
-    assert mean_principal_angle([base.only([0]), other]) == pytest.approx(0.4 * degrees, rel=1e-9)
+    assert mean_principal_angle([keep(base, [0]), other]) == pytest.approx(0.4 * degrees, rel=1e-9)
     # A pair that shares one class weighs as much as a pair that shares two: 0.4 and 0, not 0.4, 0 and 0.
-    assert mean_principal_angle([base.only([0]), other, other], [(0, 1), (1, 2)]) == pytest.approx(0.2 * degrees)
+    assert mean_principal_angle([keep(base, [0]), other, other], [(0, 1), (1, 2)]) == pytest.approx(0.2 * degrees)
 
 
 def test_angles_that_do_not_exist_are_said():
     base = stats_of(plane(AXES[0]), plane(AXES[1]))
-    for stats in ([base], [base.only([0]), base.only([1])]):
+    for stats in ([base], [keep(base, [0]), keep(base, [1])]):
         with pytest.raises(InputError, match="two nodes that share a class"):
             mean_principal_angle(stats)
     with pytest.raises(InputError, match="V must not be zero"):
-        principal_angles(torch.zeros(3, 3), torch.eye(3))
+        angles(torch.zeros(3, 3), torch.eye(3))
     with pytest.raises(InputError, match=r"energy must lie in \(0, 1\]; got 0"):
-        leading_directions(AXES, energy=0)
+        leading_directions(AXES, SubspaceRule(energy=0))
     with pytest.raises(InputError, match="rank must be at least 1; got 0"):
-        leading_directions(AXES, rank=0)
-
-
-@given(st.integers(1, 9), st.integers(1, 6), seeds)
-def test_singular_values_are_numpys_filled_up_with_zeros(m, d, seed):
-    Z = normal(m, d, seed=seed)
-    expected = np.zeros(d)
-    expected[: min(m, d)] = np.linalg.svd(Z.numpy(), compute_uv=False)
-    assert singular_values(Z).numpy() == pytest.approx(expected, abs=1e-10)
+        leading_directions(AXES, SubspaceRule(rank=0))
 
 
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=4).filter(any), seeds)
 def test_statistics_hold_the_same_singular_values_as_features(labels_of, unit_rows, counts, seed):
     y, Z = labels_of(counts, seed), unit_rows(sum(counts), 4, seed)
     overall, by_class = stats_singular_values(ClassStats.of(Z, y, len(counts)))
-    assert overall.numpy() == pytest.approx(singular_values(Z).numpy(), abs=1e-6)
-    assert by_class.numpy() == pytest.approx(class_singular_values(Z, y, len(counts)).numpy(), abs=1e-6)
+    for values, rows in zip([overall, *by_class], [Z, *(Z[y == k] for k in range(len(counts)))], strict=True):
+        expected = np.zeros(4)
+        expected[: min(len(rows), 4)] = np.linalg.svd(rows.numpy(), compute_uv=False)
+        assert values.numpy() == pytest.approx(expected, abs=1e-6)
     # Squared, they add up to the number of rows, all of unit length.
     assert by_class.square().sum(1).tolist() == pytest.approx(counts, abs=1e-9)
-
-
-def test_singular_values_need_numbers_in_rows():
-    with pytest.raises(InputError, match=r"shape \(m, d\)"):
-        singular_values(torch.ones(3))
-    with pytest.raises(InputError, match="finite"):
-        singular_values(torch.full((2, 2), torch.nan))
 
 
 @given(st.integers(1, 6), st.integers(1, 8), seeds)

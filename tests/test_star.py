@@ -64,8 +64,9 @@ def test_traffic_is_two_models_a_client() -> None:
 
 def test_nobody_sends_less_than_a_sample() -> None:
     programs = [FedSimClr().program(node) for node in nodes(STAR)]
-    with pytest.raises(RatemeshError, match="message of node 1 was refused: it counts 0 samples"):
-        programs[0]._combined({1: {**mixable(programs[0].model), "samples": torch.tensor(0)}})
+    message = {**mixable(programs[1].model), "samples": torch.tensor(0, dtype=torch.int32)}
+    with pytest.raises(RatemeshError, match="message of node 1 was refused: 'samples' must be at least 1; got 0"):
+        programs[0].read("weights", 1, message)
 
 
 @pytest.mark.parametrize("name", FEDERATED)
@@ -111,8 +112,8 @@ def test_a_collapse_shows() -> None:
     plane = torch.nn.functional.normalize(torch.randn(40, 2, generator=draw).double() @ spread[:2], dim=1)
     healthy, collapsed, flat = (collapse(ClassStats.of(Z, y, 2)) for Z in (spread, point, plane))
     covariance = spread.T.cov(correction=0)
-    assert healthy[0] == pytest.approx(float(covariance.trace().sqrt()))
+    assert healthy["spread"] == pytest.approx(float(covariance.trace().sqrt()))
     p = torch.linalg.eigvalsh(covariance) / covariance.trace()
-    assert healthy[1] == pytest.approx(float((-(p * p.log()).sum()).exp()))
-    assert collapsed[0] < 1e-6
-    assert flat[1] < 2.01 < healthy[1]
+    assert healthy["rank"] == pytest.approx(float((-(p * p.log()).sum()).exp()))
+    assert collapsed["spread"] < 1e-6
+    assert flat["rank"] < 2.01 < healthy["rank"]

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from ratemesh.encoders.networks import Mlp
 from ratemesh.engines.meter import Traffic
-from ratemesh.engines.rounds import RoundMail
 from ratemesh.experiment.presets import PRESETS
 from ratemesh.graph.clusters import label_cover_clusters
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node, Program
+from test_method_contract import play as play_round
 
 K, P, D = 4, 6, 5
 LABELS = ((0, 1), (1, 2, 3), (0, 2))  # Algorithm 2 gives {0, 1} and {1, 2}: agent 1 is replicated
@@ -52,18 +52,8 @@ def make_nodes(
 
 
 def play(programs: Sequence[Program], t: int) -> Traffic:
-    mail = RoundMail(len(programs))
-    rounds = {i: program.round(t) for i, program in enumerate(programs)}
-    inboxes: list[tuple[int, object]] = [(i, None) for i in rounds]
-    while rounds:
-        for i, inbox in inboxes:
-            try:
-                mail.post(i, next(rounds[i]) if inbox is None else rounds[i].send(inbox))  # type: ignore[arg-type]
-            except StopIteration:
-                del rounds[i]
-        inboxes = list(mail.ready())
-        assert inboxes or not rounds, mail.stuck()
-    return mail.traffic
+    """Play a round of programs and return what travelled."""
+    return play_round(programs, t)[1]
 
 
 class Paper:

@@ -2,8 +2,12 @@
 
 from typing import Any
 
-from ratemesh.messages.interface import CodecSpec
-from ratemesh.messages.statistics import Stream
+import torch
+
+from ratemesh.core.stats import ClassStats
+from ratemesh.messages.codecs import PACKED
+from ratemesh.messages.formats import CodecSpec, Payload
+from ratemesh.messages.statistics import StatsMessage, Stream
 from ratemesh.methods.alg1 import Alg1
 
 K, D = 3, 6
@@ -24,5 +28,27 @@ def codec_of(words: str) -> CodecSpec:
     return Alg1(codec=SETTINGS[words]).codec
 
 
-def stream_of(words: str, node: int = 0) -> Stream:
-    return Stream(codec_of(words), node, K, D, means=True, frame=True)
+def like(classes: int, d: int, dtype: torch.dtype) -> ClassStats:
+    """Return empty statistics of a receiver: they say how many classes and dimensions there are, and the type."""
+    return ClassStats.without_means(torch.zeros(classes, d, d, dtype=dtype), torch.zeros(classes, dtype=dtype))
+
+
+def stream_of(words: str, node: int = 0, dtype: torch.dtype = torch.float32) -> Stream:
+    return Stream(codec_of(words), node, like(K, D, dtype), means=True, frame=True)
+
+
+def pack(message: StatsMessage, *, means: bool, frame: bool, codec: CodecSpec = PACKED) -> Payload:
+    """Return a first message, as any node would send it."""
+    return Stream(codec, 0, message.stats, means=means, frame=frame).encode(message)
+
+
+def read(
+    payload: Payload,
+    sender: int,
+    classes: int,
+    d: int,
+    codec: CodecSpec = PACKED,
+    dtype: torch.dtype = torch.float32,
+) -> StatsMessage:
+    """Read a first message, as a receiver would with this many classes and dimensions."""
+    return Stream(codec, sender + 1, like(classes, d, dtype)).read(payload, sender)

@@ -26,8 +26,9 @@ class Toy:
     def round(self, t: int) -> Round:
         return self.play(t)
 
-    def check(self, tag: str, sender: int, payload: Payload) -> None:
+    def read(self, tag: str, sender: int, payload: Payload) -> Payload:
         """Take anything."""
+        return payload
 
     def do(self, what: str, argument: str) -> Payload:
         return {
@@ -119,6 +120,9 @@ class Switch:
 
     def round(self, t: int) -> Round:
         return self.site.round(t)
+
+    def read(self, tag: str, sender: int, payload: Payload) -> Payload:
+        return self.site.read(tag, sender, payload)
 
     def do(self, what: str, argument: str) -> Payload:
         if what != "become":

@@ -12,6 +12,7 @@ from ratemesh.core.consensus import consensus_loss, dual_step, fold_neighbours, 
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
+from toy_stats import keep
 
 CASES = {
     # rows per class in the batch, d: Gram matrices where every class has fewer than d rows, d×d otherwise
@@ -57,7 +58,7 @@ def problem(unit_rows, labels_of):
         def held(number):
             return ClassStats.of(unit_rows(3 * K, d, seed + number), torch.arange(K).repeat(3), K)
 
-        neighbours = [held(11), held(12), held(13).only(range(K - 1))]
+        neighbours = [held(11), held(12), keep(held(13), range(K - 1))]
         Y = [held(21 + j).V - held(31 + j).V for j in range(3)]
         return unit_rows(sum(counts), d, seed), labels_of(counts, seed), Edges(held(10), neighbours, Y)
 
@@ -130,6 +131,8 @@ def test_each_term_has_its_value(problem, case):
     close((terms.expand, terms.compress, terms.reduction), (expand, compress, expand - compress))
     close((terms.dual, terms.penalty, terms.coupled), (dual, penalty, dual + penalty))
     close(terms.total.detach(), SCALE * (compress - expand) + dual + penalty)
+    names = ("expand", "compress", "reduction", "dual", "penalty", "total")
+    assert terms.numbers() == {name: getattr(terms, name).item() for name in names}
 
 
 @settings(max_examples=25)
@@ -237,7 +240,7 @@ def test_duals_and_midpoints_follow_the_edges_and_sum_to_zero(unit_rows):
     Y = [torch.zeros(K, d, d, dtype=torch.float64) for _ in near]
     for t in range(5):
         y = torch.arange(K).repeat(5)
-        stats = [ClassStats.of(unit_rows(5 * K, d, 10 * t + i), y, K).only(held[i]) for i in near]
+        stats = [keep(ClassStats.of(unit_rows(5 * K, d, 10 * t + i), y, K), held[i]) for i in near]
         for (i, j), dual in Y_ij.items():
             for k in set(held[i]) & set(held[j]):
                 dual[k] += rho * (stats[i].V[k] - stats[j].V[k])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ratemesh.core.rates import coding_rate, half_logdet, rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
+from toy_stats import no_samples
 
 counts_lists = st.lists(st.integers(0, 12), min_size=1, max_size=5).filter(lambda c: sum(c) > 0)
 seeds = st.integers(0, 10_000)
@@ -129,7 +130,7 @@ def test_identical_classes_have_no_reduction(unit_rows, K, m, d, seed):
 
 
 def test_no_samples_have_no_rate():
-    terms = rate_reduction(ClassStats.zero(3, 4, dtype=torch.float64))
+    terms = rate_reduction(no_samples(3, 4, torch.float64))
     assert (terms.expand.item(), terms.compress.item()) == (0, 0)
 
 
@@ -164,7 +165,7 @@ def test_distortion_must_be_positive(eps2):
     with pytest.raises(InputError, match=rf"eps2 must be positive; got {eps2}.*default is 0\.5"):
         coding_rate(torch.eye(2), eps2)
     with pytest.raises(InputError, match="eps2 must be positive"):
-        rate_reduction(ClassStats.zero(2, 2), eps2)
+        rate_reduction(no_samples(2, 2), eps2)
 
 
 @pytest.mark.parametrize("shape", [(4,), (5, 4), (2, 5, 4)])

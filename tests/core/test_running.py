@@ -11,6 +11,7 @@ from ratemesh.core.consensus import consensus_loss
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
+from toy_stats import keep, no_samples
 
 K, D, EPS2, SCALE, GAMMA = 3, 5, 0.4, 1.3, 0.6
 
@@ -167,7 +168,7 @@ def test_the_lagrangian_is_called_once_per_refresh(shard):
         return object(), torch.zeros(K, D, D)
 
     running = RunningStats(batch, beta=0.1, refresh=4)
-    results = [running.evaluate(batch, lagrangian) for _ in range(9)]
+    results = [running.move_towards(batch, lagrangian) for _ in range(9)]
     assert len(seen) == 3
     assert [results[i] is results[4 * (i // 4)] for i in range(9)] == [True] * 9
     assert results[0] is not results[4]
@@ -188,7 +189,7 @@ def test_a_gradient_does_not_depend_on_the_other_samples_of_a_batch(shard, coupl
 
 def test_a_class_new_to_the_shard_counts_as_often_as_in_the_batch(shard, coupling):
     Z, y = shard
-    known = ClassStats.of(Z, y, K).only([0, 1])
+    known = keep(ClassStats.of(Z, y, K), [0, 1])
     running = RunningStats(known, beta=0.5)
     rows = torch.cat([(y == 2).nonzero()[:4, 0], (y == 0).nonzero()[:3, 0]])
     terms, gradient = terms_and_gradient(Z[rows], y[rows], coupling, running)
@@ -200,7 +201,7 @@ def test_a_class_new_to_the_shard_counts_as_often_as_in_the_batch(shard, couplin
 
 def test_a_class_without_count_does_not_enter_the_value(shard, coupling):
     Z, y = shard
-    known = ClassStats.of(Z, y, K).only([0, 1])
+    known = keep(ClassStats.of(Z, y, K), [0, 1])
     running = RunningStats(known, beta=0.5)
     terms_and_gradient(Z[y == 2], y[y == 2], coupling, running)
     rows = (y < 2).nonzero()[:8, 0]
@@ -213,9 +214,9 @@ def test_a_class_without_count_does_not_enter_the_value(shard, coupling):
 @pytest.mark.parametrize("beta", [-0.1, 1.5, float("nan")])
 def test_beta_must_be_a_weight(beta):
     with pytest.raises(InputError, match=rf"beta must lie in 0\.\.1; got {beta}\. 0\.05 to 0\.2 works"):
-        RunningStats(ClassStats.zero(2, 3), beta=beta)
+        RunningStats(no_samples(2, 3), beta=beta)
 
 
 def test_refresh_must_be_positive():
     with pytest.raises(InputError, match=r"refresh must be at least 1; got 0\. It counts batches"):
-        RunningStats(ClassStats.zero(2, 3), refresh=0)
+        RunningStats(no_samples(2, 3), refresh=0)

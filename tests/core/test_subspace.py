@@ -6,9 +6,10 @@ import torch
 from sklearn.decomposition import PCA
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import MOST, NearestSubspace
+from ratemesh.core.subspace import NearestSubspace, SubspaceRule
 from ratemesh.errors import InputError
 
+MOST = SubspaceRule().most
 COUNTS, D = (25, 12, 4), 7
 K = len(COUNTS)
 
@@ -198,3 +199,58 @@ def test_labels_must_match_the_features(train):
         NearestSubspace().fit(Z, y[1:])
     with pytest.raises(InputError, match=r"y must lie in 0\.\.1; got label 2"):
         NearestSubspace().fit(Z, y, num_classes=2)
+
+
+def test_arrays_and_lists_are_as_good_as_tensors_and_precisions_may_differ(train, queries):
+    Z, y = train
+    labels = NearestSubspace(rank=2).fit(Z, y).predict(queries)
+    fitted = NearestSubspace(rank=2).fit(Z.numpy(), y.numpy())
+    assert torch.equal(fitted.predict(queries.numpy()), labels)
+    assert torch.equal(fitted.predict(queries.tolist()), labels)
+    assert torch.equal(fitted.predict(queries.float()), labels)
+    assert fitted.score(queries.numpy(), labels.numpy()) == 1
+    weights = torch.ones(3, 1, K)
+    torch.testing.assert_close(fitted.residuals(queries, weights.numpy()), fitted.residuals(queries, weights))
+    single = NearestSubspace(rank=2).fit(Z.float().numpy(), y.numpy())
+    assert single.residuals(queries.numpy()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("words", [["a"], None, {"Z": 1}])
+def test_what_holds_no_numbers_is_refused(train, words):
+    with pytest.raises(InputError, match=r"Z must be a tensor or an array of numbers; got \w+\. Convert with torch"):
+        NearestSubspace().fit(words, train[1])
+    with pytest.raises(InputError, match="Z must be a tensor or an array of numbers"):
+        NearestSubspace().fit(*train).predict(words)
+    with pytest.raises(InputError, match="y must be a tensor or an array of numbers"):
+        NearestSubspace().fit(*train).score(train[0], words)
+
+
+def test_scores_of_features_that_are_not_finite_are_refused(train):
+    fitted = NearestSubspace().fit(*train)
+    for call in (fitted.residuals, fitted.predict, lambda Z: fitted.score(Z, train[1])):
+        with pytest.raises(InputError, match="Z must be finite; it holds NaN or infinity"):
+            call(train[0].numpy() * np.nan)
+
+
+def test_statistics_that_are_not_finite_are_refused_and_the_class_named(train):
+    stats = ClassStats.of(*train, K)
+    stats.V[1, 0, 0] = torch.nan
+    with pytest.raises(InputError, match=r"stats must be finite; class 1 is not\. Look for a diverged encoder"):
+        NearestSubspace().fit_stats(stats)
+
+
+def test_a_rule_says_how_many_directions():
+    values = torch.tensor([[6.0, 3, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    assert SubspaceRule(0.9).ranks(values).tolist() == [2, 4, 1]
+    assert SubspaceRule(0.75).ranks(values).tolist() == [2, 3, 1]  # exactly three of four
+    assert SubspaceRule(0.9, most=3).ranks(values).tolist() == [2, 3, 1]
+    assert SubspaceRule(0.9, most=None).ranks(values.new_ones(100)).item() == 90
+    assert SubspaceRule(0.9).ranks(values.new_ones(100)).item() == MOST
+    assert SubspaceRule(0.9, rank=3, most=2).ranks(values).tolist() == [3, 3, 3]
+    with pytest.raises(InputError, match="most must be at least 1; got 0"):
+        SubspaceRule(most=0)
+
+
+def test_a_rule_may_be_given_whole(train, queries):
+    by_rule = NearestSubspace(rule=SubspaceRule(0.3, most=1)).fit(*train).residuals(queries)
+    assert torch.equal(by_rule, NearestSubspace(rank=1).fit(*train).residuals(queries))

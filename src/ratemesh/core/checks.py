@@ -9,6 +9,23 @@ UNIT_TOLERANCE = 1e-3
 """How far a row's squared length may be from one (float32 rounds it by 1e-6; half precision gets its own 2 ulp)."""
 
 
+def to_tensor(values: object, name: str) -> Tensor:
+    """Return a tensor, or what can become one: an array or a list of numbers."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} must be a tensor or an array of numbers; got {type(values).__name__}. "
+            f"Convert with torch.as_tensor({name})."
+        ) from error
+
+
+def check_finite(values: Tensor, name: str) -> None:
+    """Refuse NaN and infinity."""
+    if not bool(torch.isfinite(values).all()):
+        raise InputError(f"{name} must be finite; it holds NaN or infinity. Look for a diverged encoder.")
+
+
 def check_labels(y: Tensor, rows: int, num_classes: int) -> None:
     """Require integer labels (rows,) in 0..num_classes-1."""
     if num_classes < 1:
@@ -27,6 +44,10 @@ def check_labels(y: Tensor, rows: int, num_classes: int) -> None:
 
 def check_features(Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True) -> None:
     """Require features (m, d), finite, rows of unit length if `unit`, with matching labels."""
+    if not (isinstance(Z, Tensor) and isinstance(y, Tensor)):
+        raise InputError(
+            f"Z and y must be tensors; got {type(Z).__name__} and {type(y).__name__}. Convert with torch.as_tensor."
+        )
     if Z.ndim != 2 or Z.shape[1] < 1:
         raise InputError(f"Z must have shape (m, d), one sample per row; got {tuple(Z.shape)}.")
     if not Z.is_floating_point():

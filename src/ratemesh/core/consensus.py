@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ratemesh.core.checks import check_eps2, check_features
-from ratemesh.core.lagrangian import ConsensusTerms, Coupling, evaluate
-from ratemesh.core.rates import rate_reduction
+from ratemesh.core.lagrangian import Coupling, value_and_gradient
+from ratemesh.core.rates import ConsensusTerms, rate_reduction
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
@@ -189,6 +189,6 @@ def _differentiable(
     with torch.no_grad():
         # Half precision cannot factorise; the mathematics runs in at least float32.
         X = Z.detach().to(torch.promote_types(Z.dtype, torch.float32))
-        terms, gradient = evaluate(X, y.long(), num_classes, coupling, eps2, scale, running)
+        terms, gradient = value_and_gradient(X, y.long(), num_classes, coupling, eps2, scale, running)
     total = _WithGradient.apply(Z, terms.total, gradient.to(Z.dtype))  # type: ignore[no-untyped-call]
     return replace(terms, total=total)

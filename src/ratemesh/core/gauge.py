@@ -8,14 +8,8 @@ anyway are used.
 import torch
 from torch import Tensor
 
-from ratemesh.core.stats import ClassStats
+from ratemesh.core.stats import ClassStats, check_stats
 from ratemesh.errors import InputError
-
-
-def alignment(Q: Tensor, stats: ClassStats, target: ClassStats, means: float = 1.0) -> Tensor:
-    """Return the gauge objective Σ_k ⟨Q V_k Qᵀ, M_k⟩ + β Σ_k ⟨Q μ_k, μ_{M,k}⟩ (a scalar)."""
-    turned = stats.rotated(Q)
-    return (turned.V * target.V).sum() + means * (turned.mu * target.mu).sum()
 
 
 def polar(B: Tensor) -> Tensor:
@@ -54,9 +48,15 @@ def align(
     Returns:
         Q with QᵀQ = I. Apply it as Z @ Q.T, stats.rotated(Q) or encoder.turn(Q).
     """
+    check_stats(stats, "stats")
+    check_stats(target, "target")
     if stats.V.shape != target.V.shape:
         raise InputError(
             f"target must have the same K and d as stats: {tuple(target.V.shape)} against {tuple(stats.V.shape)}."
+        )
+    if stats.V.dtype != target.V.dtype:
+        raise InputError(
+            f"target must have the dtype of stats: {target.V.dtype} against {stats.V.dtype}. Convert the features."
         )
     if means < 0:
         raise InputError(f"means must not be negative; got {means}. 0 leaves class means out.")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ratemesh.core.checks import check_finite
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
 
@@ -66,8 +67,7 @@ class OwnGaussians:
         N, d = len(self._directions), self._directions[0].shape[0]
         if Z.ndim != 3 or Z.shape[0] != N or Z.shape[2] != d:
             raise InputError(f"Z must have shape ({N}, m, {d}), features of every encoder; got {tuple(Z.shape)}.")
-        if not bool(torch.isfinite(Z).all()):
-            raise InputError("Z must be finite; it holds NaN or infinity. Look for a diverged encoder.")
+        check_finite(Z, "Z")
         scores = torch.stack([z @ w - c for z, w, c in zip(Z, self._directions, self._offsets, strict=True)]).sum(0)
         return scores.masked_fill(~self._held, -torch.inf)
 

@@ -13,46 +13,16 @@ cost one batched factorisation and two batched products.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ratemesh.core.grouping import Grouping, group_by_class
-from ratemesh.core.rates import half_logdet
+from ratemesh.core.rates import ConsensusTerms, half_logdet
 from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
-
-
-@dataclass(frozen=True)
-class ConsensusTerms:
-    """Named terms of the local objective; scalars, only `total` carries a gradient.
-
-    `coupled` is ⟨Y, V⟩ + γΣ_k n_k‖V_k − T̄_k‖²; its two parts are computed when asked for, because a
-    training step needs only their sum.
-    """
-
-    expand: Tensor
-    compress: Tensor
-    coupled: Tensor
-    total: Tensor
-    dual_part: Callable[[], Tensor] = field(repr=False)
-
-    @property
-    def reduction(self) -> Tensor:
-        """ΔR before weighing."""
-        return self.expand - self.compress
-
-    @cached_property
-    def dual(self) -> Tensor:
-        """⟨Y, V⟩."""
-        return self.dual_part()
-
-    @property
-    def penalty(self) -> Tensor:
-        """γ Σ_k n_k ‖V_k − T̄_k‖²."""
-        return self.coupled - self.dual
 
 
 @dataclass(frozen=True)
@@ -84,7 +54,7 @@ class Coupling:
         return self.weight * _norm2(self.T_bar)
 
 
-def evaluate(
+def value_and_gradient(
     Z: Tensor,
     y: Tensor,
     num_classes: int,
@@ -105,7 +75,7 @@ def evaluate(
     P = groups.pad(Z * unit[y, None])
     batch = ClassStats.without_means(groups.sum_by_class(P.mT @ P), groups.m.to(Z.dtype))
     if running is not None and uses_running:
-        terms, H = running.evaluate(batch, lambda stats: lagrangian(stats, coupling, eps2, scale))
+        terms, H = running.move_towards(batch, lambda stats: lagrangian(stats, coupling, eps2, scale))
     else:
         terms, H = lagrangian(batch, coupling, eps2, scale)
     return terms, groups.unpad(P @ groups.of_class(H)).mul_(2 * unit[y, None])

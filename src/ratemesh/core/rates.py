@@ -1,6 +1,8 @@
 """Coding rates: the only place where a log-determinant is taken."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -65,6 +67,34 @@ class RateTerms:
     def numbers(self) -> dict[str, float]:
         """Return the terms by name, as round logs hold them."""
         return {"expand": float(self.expand), "compress": float(self.compress), "reduction": float(self.reduction)}
+
+
+@dataclass(frozen=True)
+class ConsensusTerms(RateTerms):
+    """Named terms of the local objective (lagran1_2); scalars, only `total` carries a gradient.
+
+    `coupled` is ⟨Y, V⟩ + γΣ_k n_k‖V_k − T̄_k‖²; its two parts are computed on demand, because a
+    training step needs only their sum.
+    """
+
+    coupled: Tensor
+    total: Tensor
+    dual_part: Callable[[], Tensor] = field(repr=False)
+
+    @cached_property
+    def dual(self) -> Tensor:
+        """⟨Y, V⟩."""
+        return self.dual_part()
+
+    @property
+    def penalty(self) -> Tensor:
+        """γ Σ_k n_k ‖V_k − T̄_k‖²."""
+        return self.coupled - self.dual
+
+    def numbers(self) -> dict[str, float]:
+        """Return the terms by name, as round logs hold them: those of ΔR, dual, penalty and their total."""
+        own = {"dual": float(self.dual), "penalty": float(self.penalty), "total": float(self.total)}
+        return {**super().numbers(), **own}
 
 
 def rate_reduction(stats: ClassStats, eps2: float = 0.5) -> RateTerms:

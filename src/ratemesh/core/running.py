@@ -7,18 +7,16 @@ samples at hand. Given H(V̂) the loss is a sum over samples, so H may be refres
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ratemesh.core.rates import ConsensusTerms
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
 
-if TYPE_CHECKING:
-    from ratemesh.core.lagrangian import ConsensusTerms
-
-Evaluation = tuple["ConsensusTerms", Tensor]
+Evaluation = tuple[ConsensusTerms, Tensor]
+"""L and H at some statistics."""
 
 
 class RunningStats:
@@ -44,7 +42,7 @@ class RunningStats:
         self._batches = 0
         self._last: Evaluation | None = None
 
-    def evaluate(self, batch: ClassStats, lagrangian: Callable[[ClassStats], Evaluation]) -> Evaluation:
+    def move_towards(self, batch: ClassStats, lagrangian: Callable[[ClassStats], Evaluation]) -> Evaluation:
         """Move V̂ towards the batch, V̂_k ← (1−β)V̂_k + βV_{B,k} for its classes; return L and H at V̂.
 
         Between refreshes the last evaluation is returned, terms included.

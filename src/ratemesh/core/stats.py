@@ -65,16 +65,8 @@ class ClassStats:
         return cls((V + V.mT) / 2, mu, m)
 
     @classmethod
-    def zero(
-        cls, num_classes: int, d: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> "ClassStats":
-        """Return the neutral element of `+`: no samples."""
-        V = torch.zeros(num_classes, d, d, dtype=dtype, device=device)
-        return cls.without_means(V, V.new_zeros(num_classes))
-
-    @classmethod
     def without_means(cls, V: Tensor, m: Tensor) -> "ClassStats":
-        """Wrap second moments (K, d, d) and counts (K,) whose class means nobody asks for."""
+        """Wrap second moments (K, d, d) and counts (K,) where class means are not needed."""
         return cls(V, V.new_zeros(V.shape[:2]), m)
 
     @classmethod
@@ -137,15 +129,6 @@ class ClassStats:
         """Count all classes held equally often, the total kept: the proportions of class-balanced sampling."""
         return ClassStats(self.V, self.mu, balanced_counts(self.m))
 
-    def only(self, labels: Iterable[int]) -> "ClassStats":
-        """Keep the classes in `labels`; the others become classes without samples."""
-        wanted = sorted(set(labels))
-        if wanted and not (wanted[0] >= 0 and wanted[-1] < self.num_classes):
-            raise InputError(f"labels must lie in 0..{self.num_classes - 1}; got {wanted}.")
-        keep = torch.zeros_like(self.m)
-        keep[wanted] = 1
-        return ClassStats(self.V * keep[:, None, None], self.mu * keep[:, None], self.m * keep)
-
     def mixture(self) -> Tensor:
         """Return Σ_k π_k V_k, shape (d, d): the second moment of all samples together."""
         return torch.einsum("k,kij->ij", self.proportions, self.V)
@@ -158,3 +141,13 @@ class ClassStats:
         """Return the statistics of Z Qᵀ: Q V_k Qᵀ and Q μ_k, for an orthogonal Q (d, d)."""
         V = Q @ self.V @ Q.mT
         return ClassStats((V + V.mT) / 2, self.mu @ Q.mT, self.m)
+
+
+def check_stats(stats: ClassStats, name: str) -> None:
+    """Require statistics made of finite tensors."""
+    if not isinstance(stats, ClassStats) or not all(isinstance(part, Tensor) for part in stats.tensors().values()):
+        raise InputError(f"{name} must be ClassStats of tensors; got {type(stats).__name__}. Use ClassStats.of.")
+    finite = torch.isfinite(stats.V.sum((1, 2)) + stats.mu.sum(1) + stats.m)
+    if not bool(finite.all()):
+        k = int((~finite).nonzero()[0])
+        raise InputError(f"{name} must be finite; class {k} is not. Look for a diverged encoder or a broken message.")

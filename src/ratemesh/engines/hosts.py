@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Protocol
 
@@ -16,6 +16,8 @@ from ratemesh.messages.formats import Payload
 from ratemesh.training.protocol import Exchange, Inbox, Round, RoundLog
 
 Event = Exchange | RoundLog
+Letters = Mapping[int, Payload]
+"""What arrived, by sender, not yet read."""
 
 
 class Host(Protocol):
@@ -26,7 +28,7 @@ class Host(Protocol):
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
 
-    def resume(self, node: int, inbox: Inbox) -> None:
+    def resume(self, node: int, letters: Letters) -> None:
         """Go on with what arrived."""
 
     def next_event(self) -> tuple[int, Event]:
@@ -49,7 +51,8 @@ class LocalHost:
         self.nodes = nodes
         self._sites: dict[int, Site] = {i: factory.build(i) for i in nodes}
         self._rounds: dict[int, Round] = {}
-        self._todo: deque[tuple[int, Inbox | None]] = deque()
+        self._tags: dict[int, str] = {}
+        self._todo: deque[tuple[int, Letters | None]] = deque()
         self._answers: list[Payload] = []
 
     def begin(self, node: int, t: int) -> None:
@@ -57,19 +60,26 @@ class LocalHost:
         self._rounds[node] = self._sites[node].round(t)
         self._todo.append((node, None))
 
-    def resume(self, node: int, inbox: Inbox) -> None:
+    def resume(self, node: int, letters: Letters) -> None:
         """Go on with what arrived."""
-        self._todo.append((node, inbox))
+        self._todo.append((node, letters))
 
     def next_event(self) -> tuple[int, Event]:
         """Carry out the oldest command."""
-        node, inbox = self._todo.popleft()
+        node, letters = self._todo.popleft()
         program = self._rounds[node]
         try:
-            return node, next(program) if inbox is None else program.send(inbox)
+            event = next(program) if letters is None else program.send(self._read(node, letters))
         except StopIteration as end:
             log: RoundLog = end.value
             return node, log
+        self._tags[node] = event.tag
+        return node, event
+
+    def _read(self, node: int, letters: Letters) -> Inbox:
+        """Read what a node waited for; a message that cannot be used ends the run."""
+        site, tag = self._sites[node], self._tags[node]
+        return {j: site.read(tag, j, payload) for j, payload in letters.items()}
 
     def request(self, what: str, argument: str) -> None:
         """Have the sites carry out an errand."""
@@ -119,9 +129,9 @@ class WorkerHost:
         """Start round t of a node."""
         self._send(wire.Frame("begin", node=node, number=t))
 
-    def resume(self, node: int, inbox: Inbox) -> None:
+    def resume(self, node: int, letters: Letters) -> None:
         """Go on with what arrived."""
-        self._send(wire.Frame("resume", node=node, payloads=inbox))
+        self._send(wire.Frame("resume", node=node, payloads=letters))
 
     def next_event(self) -> tuple[int, Event]:
         """Wait for the worker's next event."""

@@ -8,12 +8,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ratemesh.engines.hosts import Event, Host, LocalHost, WorkerHost
+from ratemesh.engines.hosts import Event, Host, Letters, LocalHost, WorkerHost
 from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
 from ratemesh.engines.rounds import play_round
 from ratemesh.messages.formats import Payload
 from ratemesh.threads import cores, pinned
-from ratemesh.training.protocol import Inbox
 
 
 class InProcess(EngineSpec):
@@ -64,9 +63,9 @@ class InProcessEngine:
         """Start round t of a node."""
         self._commanded(node).begin(node, t)
 
-    def resume(self, node: int, inbox: Inbox) -> None:
+    def resume(self, node: int, letters: Letters) -> None:
         """Go on with what arrived."""
-        self._commanded(node).resume(node, inbox)
+        self._commanded(node).resume(node, letters)
 
     def _commanded(self, node: int) -> Host:
         host = self._host_of[node]

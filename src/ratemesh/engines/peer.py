@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -65,6 +66,7 @@ class Peer:
         self.mailbox = Mailbox(me, nodes, run, rules)
         self._round = 0
         self._taken = NEVER
+        self._read: dict[tuple[int, Slot], tuple[int, Any]] = {}  # the last message used of a slot, and its round
         self._sent: dict[tuple[int, int], list[bytes]] = {}
         self._changed = threading.Condition()
         self._ended = threading.Event()
@@ -173,14 +175,14 @@ class Peer:
                 f"node {self.me} waits for {missing}, which sent nothing of '{exchange.tag}' in this round. "
                 "The method's sends and receives do not match, or the connection was lost; the run can be resumed."
             )
-        inbox: dict[int, Payload] = {}
+        inbox: dict[int, Any] = {}
         for j, slot in slots.items():
-            age, payload = self._usable(j, slot, site)
-            if payload is None:
+            found = self._usable(j, slot, site)
+            if found is None:
                 notes["resting"] += 1
                 continue
+            age, inbox[j] = found
             notes["stale"] += age > 0
-            inbox[j] = payload
         return inbox
 
     def _wait(self, slots: Mapping[int, Slot]) -> list[int]:
@@ -200,17 +202,18 @@ class Peer:
             for j in asked:
                 self._tell(Kind.AGAIN, j, self.mailbox.t)
 
-    def _usable(self, j: int, slot: Slot, site: Site) -> tuple[int, Payload | None]:
-        """Return the newest message of a slot that the program can use, and its age in rounds."""
+    def _usable(self, j: int, slot: Slot, site: Site) -> tuple[int, Any] | None:
+        """Return the newest message of a slot that the program can use, read once, and its age in rounds."""
         while True:
             with self._changed:
                 best = self.mailbox.best(j, slot)
             if best is None:
-                return 0, None
+                return None
             t, payload = best
             try:
-                site.check(slot[0], j, payload)
-                return self.mailbox.t - t, payload
+                if self._read.get((j, slot), (NEVER, None))[0] != t:
+                    self._read[j, slot] = t, site.read(slot[0], j, payload)
+                return self.mailbox.t - t, self._read[j, slot][1]
             except RatemeshError as error:
                 with self._changed:
                     self.mailbox.drop(j, t, slot)

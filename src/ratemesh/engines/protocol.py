@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ratemesh.engines.meter import Traffic
 from ratemesh.messages.formats import Payload
@@ -19,8 +19,8 @@ class Site(Protocol):
     def round(self, t: int) -> Round:
         """Play round t."""
 
-    def check(self, tag: str, sender: int, payload: Payload) -> None:
-        """Raise RatemeshError if the program cannot use a message; changes nothing."""
+    def read(self, tag: str, sender: int, payload: Payload) -> Any:
+        """Return a message as the program reads it, once for each; raise RatemeshError if it cannot be used."""
 
     def do(self, what: str, argument: str) -> Payload:
         """Carry out a named errand between rounds (save, load, features, …).

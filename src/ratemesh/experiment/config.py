@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
+from ratemesh.core.subspace import SubspaceRule
 from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, PartitionSpec
 from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines import ENGINES, EngineSpec
@@ -34,9 +35,9 @@ class EvaluationSpec(Spec):
         None, description='instead: number r_k of directions, the same for every class; "d/K" is the ideal of Theorem 1'
     )
 
-    def rank_in(self, d: int, num_classes: int) -> int | None:
-        """Return r_k for K classes in d dimensions: K orthogonal subspaces have room for d/K directions each."""
-        return max(1, d // num_classes) if self.rank == "d/K" else self.rank
+    def rule(self, d: int, num_classes: int) -> SubspaceRule:
+        """Return the rule for K classes in d dimensions: K orthogonal subspaces have room for d/K directions each."""
+        return SubspaceRule(self.energy, max(1, d // num_classes) if self.rank == "d/K" else self.rank)
 
 
 class OutputSpec(Spec):

@@ -72,13 +72,12 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
     stats, passes = _stats(engine)
     Z_test = torch.stack([answer["Z"] for answer in engine.ask("features", "test")])
-    judge = plan.config.evaluation
     with pinned(1):  # this process's own number of threads depends on the workers
         pooled, y = ClassStats.sum(stats), plan.data.y_test
-        rank = judge.rank_in(pooled.d, pooled.num_classes)
-        found = subspace_accuracies(pooled, Z_test, y, judge.energy, rank)
+        rule = plan.config.evaluation.rule(pooled.d, pooled.num_classes)
+        found = subspace_accuracies(pooled, Z_test, y, rule)
         found |= own_accuracy(stats, Z_test, y)
-        found |= partial_accuracies(stats, Z_test, y, judge.energy, rank)
+        found |= partial_accuracies(stats, Z_test, y, rule)
     return {**found, "sample_passes": passes}
 
 
@@ -97,9 +96,8 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
         edges=plan.topology.edges,
     )
     with pinned(1):
-        judge = config.evaluation
-        rank = judge.rank_in(stats[0].d, stats[0].num_classes)
-        numbers = evaluate(learned, eps2=config.method.eps2, energy=judge.energy, rank=rank)
+        rule = config.evaluation.rule(stats[0].d, stats[0].num_classes)
+        numbers = evaluate(learned, eps2=config.method.eps2, rule=rule)
     metrics = {
         "schema": SCHEMA,
         "method": config.method.label(plan.topology),

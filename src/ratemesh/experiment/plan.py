@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from ratemesh.graph.clusters import memberships
 from ratemesh.messages.formats import Payload
 from ratemesh.seeds import generator
 from ratemesh.training.local import encode
-from ratemesh.training.protocol import Node, Round, RoundLog
+from ratemesh.training.protocol import Node, Round, RoundLog, start_program
 
 BYTES_A_PARAMETER = 16
 """Weight, gradient and Adam's two moments, four bytes each."""
@@ -74,7 +75,7 @@ class Plan:
         total = counts.sum(0)
         if bool((total == 0).any()):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
-        if self.config.graph.varies and not self.config.method.graph_may_change:
+        if self.config.graph.varies and self.config.method.messages.fixed_graph:
             raise InputError(
                 f"graph must stay the same for these settings of method '{self.config.method.name}'; "
                 f"'{self.config.graph.name}' changes between rounds. Use method 'alg1' without codec delta, or 'dsgd'."
@@ -90,23 +91,18 @@ class Plan:
             _warn(gap_in_words)
         shape = tuple(self.data.X_train.shape[1:])
         local.check(shape)
-        self._check_views()
+        self._check_one_model()
         memory = self.memory(self.clusters())  # builds every architecture: one that does not fit is found out now
         if not memory.fits:
             raise InputError(f"encoders must fit into memory: {memory.in_words(self.topology.nodes)}.")
 
-    def _check_views(self) -> None:
-        """Refuse architectures that one model cannot have; warn of views that would all be the same."""
+    def _check_one_model(self) -> None:
+        """Refuse architectures that one model cannot have."""
         config = self.config
-        if config.method.one_model and any(spec != config.encoders[0] for spec in config.encoders):
+        if config.method.messages.one_model and any(spec != config.encoders[0] for spec in config.encoders):
             raise InputError(
                 f"encoders must be one architecture for method '{config.method.name}', whose nodes train one model; "
                 f"got {len(config.encoders)}. Keep one, or use method 'alg1' or 'dsgd'."
-            )
-        if config.method.views > 1 and not config.local.augment.enabled:
-            _warn(
-                f"local.augment is off, and method '{config.method.name}' learns from differing views of a sample: "
-                "nothing tells it what to overlook. Turn some on, e.g. local.augment.crop_scale = [0.4, 1.0]."
             )
 
     def clusters(self) -> list[tuple[int, ...]]:
@@ -127,7 +123,7 @@ class Plan:
         """Return what node `index` is given."""
         config, data, part = self.config, self.data, self.parts[index]
         which = index % len(config.encoders)
-        alike = config.same_init or config.method.one_model
+        alike = config.same_init or config.method.messages.one_model
         names = ("architecture", which) if alike else ("node", index)
         shape = tuple(data.X_train.shape[1:])
         return Node(
@@ -152,7 +148,7 @@ class ExperimentSite:
     def __init__(self, plan: Plan, index: int) -> None:
         self.plan = plan
         self.index = index
-        self.program = plan.config.method.program(plan.node(index))
+        self.program = start_program(plan.config.method, plan.node(index))
         self.cpu_seconds = 0.0
 
     def round(self, t: int) -> Round:
@@ -178,11 +174,13 @@ class ExperimentSite:
         log = yield from program.round(t)
         return {**log, "neighbours": float(len(neighbours)), "outside_theorem": 1.0}
 
-    def check(self, tag: str, sender: int, payload: Payload) -> None:
-        """Raise RatemeshError if the program cannot use a message; programs without a `check` take all."""
-        check = getattr(self.program, "check", None)
-        if check is not None:
-            check(tag, sender, payload)
+    def read(self, tag: str, sender: int, payload: Payload) -> Any:
+        """Return a message as the program reads it; raise RatemeshError if it cannot be used."""
+        began = time.process_time()
+        try:
+            return self.program.read(tag, sender, payload)
+        finally:
+            self.cpu_seconds += time.process_time() - began
 
     def do(self, what: str, argument: str) -> Payload:
         """Carry out an errand: save to or load from a folder, or answer with features, statistics or CPU time."""

@@ -42,7 +42,7 @@ class SitePlan(Plan):
         table = shared.model_dump(mode="json", exclude_none=True) | {k: v for k, v in own.items() if v}
         super().__init__(make_config(table))
         spec.check(self.topology.nodes)
-        if shared.method.needs_every_message:
+        if shared.method.messages.needs_every:
             raise InputError(
                 "method.codec must not be delta between sites: a difference to a lost message cannot be read. "
                 "Take int8, half or lowrank."
@@ -95,7 +95,10 @@ def _join_and_play(
     site: ExperimentSite, folder: RunFolder, spec: SiteSpec, done: int, say: Say, progress: Progress | None
 ) -> None:
     run, me, link = spec.fingerprint(), spec.index, spec.link()
-    peer = Peer(me, len(spec.peers), run, spec.rules(), lambda start: ZenohTransport(link, me, run, start), say=say)
+    rules = spec.rules()
+    if site.plan.config.method.messages.server is not None:  # an old answer of a server would undo a round of training
+        rules = replace(rules, staleness=0)
+    peer = Peer(me, len(spec.peers), run, rules, lambda start: ZenohTransport(link, me, run, start), say=say)
     rounds = site.plan.config.rounds
     try:
         peer.join(done + 1, SETTLE_SECONDS)
@@ -149,9 +152,8 @@ def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
     records = folder.records()
     answer = site.do("stats", "")
     stats = ClassStats(answer["V"], answer["mu"], answer["m"])
-    test, judge = site.do("features", "test"), site.plan.config.evaluation
-    rank = judge.rank_in(stats.d, stats.num_classes)
-    found = subspace_accuracies(stats, torch.as_tensor(test["Z"])[None], test["y"], judge.energy, rank)
+    test, rule = site.do("features", "test"), site.plan.config.evaluation.rule(stats.d, stats.num_classes)
+    found = subspace_accuracies(stats, torch.as_tensor(test["Z"])[None], test["y"], rule)
     summary = {
         "schema": SCHEMA,
         "node": site.index,

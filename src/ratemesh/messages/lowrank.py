@@ -7,9 +7,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from ratemesh.core.subspace import directions_holding
 from ratemesh.errors import InputError
-from ratemesh.messages.formats import FORMATS, Layout, Numbers, Parts, Payload
-from ratemesh.messages.interface import Bound, CodecSpec
+from ratemesh.messages.formats import FORMATS, Bound, CodecSpec, Layout, Numbers, Parts, Payload
 
 
 class LowRank(CodecSpec):
@@ -39,11 +39,6 @@ class LowRank(CodecSpec):
         """The factors' format."""
         return FORMATS[self.inner]
 
-    @property
-    def fixed_size(self) -> bool:
-        """Whether the rank is given."""
-        return self.energy is None
-
     def encode(self, V: Tensor, *, difference: bool = False) -> Parts:
         """Return the factors (h, r, d), strongest direction first, and of differences the signs (h, r)."""
         values, U = torch.linalg.eigh(V)
@@ -63,8 +58,8 @@ class LowRank(CodecSpec):
         d = size.shape[1]
         if self.energy is None:
             return min(self.rank or d, d)
-        short = size.cumsum(1) < self.energy * size.sum(1, keepdim=True)
-        return min(d, 1 + int(short.sum(1).max())) if len(size) else 1
+        # Without slack: `bound` relies on the energy kept.
+        return int(directions_holding(self.energy, size, slack=0).max()) if len(size) else 1
 
     def decode(self, parts: Payload, d: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG002 - factors have d columns
         """Return FᵀF, with signs FᵀSF."""

@@ -19,22 +19,20 @@ are no square images.
 
 import copy
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
-from ratemesh.errors import InputError, RatemeshError
+from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload
+from ratemesh.messages.formats import Payload, refused
 from ratemesh.seeds import generator, seeded
-from ratemesh.training.contrastive import Projected, follow
-from ratemesh.training.local import LocalSpec
+from ratemesh.training.local import LocalSpec, named, under
 from ratemesh.training.protocol import Node, Round, RoundLog
-from ratemesh.training.sinkhorn import sinkhorn, sphere
-from ratemesh.training.star import StarProgram, StarSpec, load_target, target_state
+from ratemesh.training.star import Projected, StarProgram, StarSpec, follow, sphere
 
 LOCAL_PASSES, LOCAL_SINKHORN = 5, 10
 GLOBAL_RATE, GLOBAL_MOMENTUM, GLOBAL_DECAY = 0.01, 0.9, 1e-4
@@ -82,10 +80,11 @@ class Orchestra(StarSpec):
             )
             return Turning(Projected(node.encoder, projector), nn.Linear(D, max(self.rotations, 1)))
 
-    def beside(self, node: Node) -> tuple[int, int]:
-        """Samples and local centres go up, global centres come down."""
-        D = self.projection * node.encoder.d
-        return 1 + self.local_clusters * D, self.global_clusters * D
+    def bytes_sent(self, node: Node) -> int:
+        """Return the bytes of weights and samples, of local centres to the server and of global ones from it."""
+        serves, D = node.index == self.server, self.projection * node.encoder.d
+        centres = self.global_clusters * len(node.neighbours) if serves else self.local_clusters * bool(node.neighbours)
+        return super().bytes_sent(node) + 4 * D * centres
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse what cannot be clustered; warn of more global clusters than there are centres."""
@@ -111,6 +110,7 @@ class Orchestra(StarSpec):
 class OrchestraProgram(StarProgram):
     """Node i's state and rounds."""
 
+    spec: Orchestra
     model: Turning
 
     def __init__(self, spec: Orchestra, node: Node) -> None:
@@ -121,7 +121,6 @@ class OrchestraProgram(StarProgram):
                 f"method.rotations must be 0 for samples that are no square images; got {spec.rotations} and samples "
                 f"of shape {tuple(shape)}. Set method.rotations = 0."
             )
-        self.spec = spec
         self.target = copy.deepcopy(self.model.online)
         self.memory = self._first_memory()
         self.centres = sphere(spec.global_clusters, self.memory.shape[1], generator(node.seed, "centres"))
@@ -130,15 +129,25 @@ class OrchestraProgram(StarProgram):
         """Play round t: find clusters together, then train and average."""
         draw = generator(self.node.seed, "clusters", self.node.index, t)
         local = local_centres(self.memory, self.spec.local_clusters, draw)
-        answer = yield from self.through_server("centres", {"centres": local}, self._cluster)
-        self.centres = _checked(answer, self.centres, self.server)
+        self.centres = yield from self.through_server(t, "centres", {"centres": local}, self._cluster)
         log: RoundLog = yield from super().round(t)
         return log
 
-    def _cluster(self, parts: Mapping[int, Payload]) -> dict[str, Tensor]:
+    def parsed(self, tag: str, sender: int, payload: Payload, *, up: bool) -> Any:
+        """Return local centres (L, D) on the way up, global ones (G, D) on the way down; or what all have."""
+        if tag != "centres":
+            return super().parsed(tag, sender, payload, up=up)
+        centres = payload.get("centres", torch.empty(0))
+        like = self.memory[: self.spec.local_clusters] if up else self.centres
+        fits = centres.shape == like.shape and centres.dtype == like.dtype
+        if not fits or not bool(((centres.norm(dim=-1) - 1).abs() < 1e-3).all()):
+            wanted = f"unit vectors of shape {tuple(like.shape)} of {like.dtype}"
+            raise refused(sender, f"'centres' must be {wanted}; got shape {tuple(centres.shape)} of {centres.dtype}")
+        return centres
+
+    def _cluster(self, parts: Mapping[int, Tensor]) -> dict[str, Tensor]:
         """Cluster what the nodes sent, from the last global centres on."""
-        like = self.memory[: self.spec.local_clusters]
-        Z = torch.cat([_checked(part, like, sender) for sender, part in parts.items()])
+        Z = torch.cat(list(parts.values()))
         return {"centres": global_centres(Z, self.centres, self.spec.temperature, self.spec.steps)}
 
     @torch.no_grad()
@@ -180,24 +189,18 @@ class OrchestraProgram(StarProgram):
 
     def state(self) -> dict[str, Tensor]:
         """Return what all have, the target, the memory and the global centres."""
-        return {**super().state(), **target_state(self.target), "memory": self.memory, "centres": self.centres}
+        return {
+            **super().state(),
+            **named("target.", self.target.state_dict()),
+            "memory": self.memory,
+            "centres": self.centres,
+        }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         super().load_state(state)
-        load_target(self.target, state)
+        self.target.load_state_dict(under("target.", state))
         self.memory, self.centres = state["memory"], state["centres"]
-
-
-def _checked(payload: Payload, like: Tensor, sender: int) -> Tensor:
-    """Return the centres of a message; refuse those of another shape or length."""
-    centres = payload.get("centres", torch.empty(0))
-    if centres.shape != like.shape or not bool(((centres.norm(dim=-1) - 1).abs() < 1e-3).all()):
-        raise RatemeshError(
-            f"the message of node {sender} was refused: 'centres' must be unit vectors of shape {tuple(like.shape)}; "
-            f"got shape {tuple(centres.shape)}."
-        )
-    return centres
 
 
 def turned(X: Tensor, q: Tensor) -> Tensor:
@@ -233,3 +236,22 @@ def global_centres(Z: Tensor, start: Tensor, temperature: float, steps: int) -> 
         speed = GLOBAL_MOMENTUM * speed + slope + GLOBAL_DECAY * C
         C = normalize(C - GLOBAL_RATE * speed, dim=1)
     return C
+
+
+@torch.no_grad()
+def sinkhorn(scores: Tensor, *, sharpness: float = 25.0, steps: int = 100, tolerance: float = 1e-2) -> Tensor:
+    """Return soft assignments (n, G) of n points to G clusters of equal size, from cosines (n, G).
+
+    Rows sum to 1, columns to n/G as nearly as the steps allow. Sinkhorn–Knopp from the row-wise softmax of
+    `sharpness` · scores, in double precision; every ten steps it is looked whether rows still change by more than
+    `tolerance`.
+    """
+    P = (sharpness * scores.double()).softmax(1)
+    n, G = P.shape
+    for step in range(steps):
+        P = P * (n / G / P.sum(0).clamp(min=torch.finfo(P.dtype).tiny))
+        rows = P.sum(1, keepdim=True)
+        P = P / rows
+        if step % 10 == 9 and float((rows - 1).abs().mean()) < tolerance:
+            break
+    return P.to(scores)

@@ -8,28 +8,23 @@ from statistics import fmean
 import torch
 from torch import Generator, Tensor
 
+from ratemesh.core.checks import check_finite
 from ratemesh.core.stats import ClassStats
+from ratemesh.core.subspace import SubspaceRule, principal_axes
 from ratemesh.errors import InputError
 from ratemesh.metrics.geometry import node_pairs
 from ratemesh.metrics.pooling import Measured, varies
 from ratemesh.metrics.spectra import participation_ratio
 
-
-def cka(X: Tensor, Y: Tensor, *, debiased: bool = False) -> float:
-    """Return linear CKA, ‖XᵀY‖² / (‖XᵀX‖‖YᵀY‖) with centred columns, of (n, d) and (n, d') features.
-
-    Row i of both belongs to the same sample. 1 for features equal up to rotation, scale and shift; for unrelated
-    ones 0 only as n → ∞. With `debiased`, HSIC is the unbiased estimate: 0 on average for unrelated features at any
-    n ≥ 4, and at times below 0.
-    """
-    return _mean_cka([X, Y], debiased)
+WHOLE = SubspaceRule(most=None)
+"""Nothing is classified by the angles, so that a wide class may have all of its directions."""
 
 
 def cka_paired(Z: Tensor, *, debiased: bool = False) -> float:
     """Return CKA averaged over all pairs of nodes, for (N, m, d) features of the same m samples."""
     if Z.ndim != 3 or len(Z) < 2:
         raise InputError(f"Z must have shape (N, m, d) with at least two nodes to compare; got {tuple(Z.shape)}.")
-    return _mean_cka(list(Z), debiased)
+    return mean_cka(list(Z), debiased)
 
 
 def cka_unpaired(Z: Sequence[Tensor], draw: Generator) -> Measured:
@@ -43,16 +38,18 @@ def cka_unpaired(Z: Sequence[Tensor], draw: Generator) -> Measured:
         raise InputError(f"Z must hold at least two nodes to compare; got {len(Z)}.")
     n = min(len(Z_i) for Z_i in Z)
     shuffled = [Z_i[torch.randperm(len(Z_i), generator=draw)[:n].to(Z_i.device)] for Z_i in Z]
-    value = _mean_cka(shuffled, debiased=False)
+    value = mean_cka(shuffled, debiased=False)
     ratios = [float(participation_ratio(X.mT @ X)) for X in map(_centred, shuffled)]
     floor = fmean(math.sqrt(a * b) / (n - 1) for a, b in itertools.combinations(ratios, 2))
     return Measured(value, floor, n)
 
 
-def _mean_cka(Z: Sequence[Tensor], debiased: bool) -> float:
-    """Return the mean over pairs of HSIC(X, Y) / √(HSIC(X, X) HSIC(Y, Y))."""
-    if len({len(Z_i) for Z_i in Z}) > 1:
-        raise InputError(f"features must have one row for each of the same samples; got {[len(Z_i) for Z_i in Z]}.")
+def mean_cka(Z: Sequence[Tensor], debiased: bool) -> float:
+    """Return linear CKA, HSIC(X, Y) / √(HSIC(X, X) HSIC(Y, Y)), averaged over all pairs of features (n, d_i).
+
+    1 for features equal up to rotation, scale and shift; for unrelated ones 0 only as n → ∞. With `debiased`, HSIC is
+    the unbiased estimate: 0 on average for unrelated features at any n ≥ 4, and at times below 0.
+    """
     least = 4 if debiased else 2
     if len(Z[0]) < least:
         raise InputError(f"features must have at least {least} rows; got {len(Z[0])}. Measure more samples.")
@@ -67,8 +64,7 @@ def _mean_cka(Z: Sequence[Tensor], debiased: bool) -> float:
 
 def _centred(Z: Tensor) -> Tensor:
     """Return features (n, d) in float64 with columns of mean zero; refuse what has no variance."""
-    if Z.ndim != 2 or not bool(torch.isfinite(Z).all()):
-        raise InputError(f"features must have shape (n, d) and be finite; got shape {tuple(Z.shape)}.")
+    check_finite(Z, "features")
     Z = Z.double()
     if not varies(Z):
         raise InputError("features must vary; all rows are the same. Look for a collapsed encoder.")
@@ -91,41 +87,20 @@ def _hsic_unbiased(X: Tensor, Y: Tensor) -> Tensor:
     return _hsic(X, Y) - n / (n - 2) * (s @ t) + s.sum() * t.sum() / ((n - 1) * (n - 2))
 
 
-def leading_directions(V: Tensor, *, energy: float = 0.95, rank: int | None = None) -> Tensor:
-    """Return the leading eigenvectors (d, r) of a second moment V (d, d).
-
-    r is the fewest directions with `energy` of the trace, or `rank` if given, at most as many as V has.
-    """
-    if not 0 < energy <= 1:
-        raise InputError(f"energy must lie in (0, 1]; got {energy}. 0.95 keeps 95 % of the trace.")
-    if rank is not None and rank < 1:
-        raise InputError(f"rank must be at least 1; got {rank}. Leave it out to go by energy.")
-    values, axes = torch.linalg.eigh(V.double())
-    values, axes = values.flip(-1).clamp(min=0), axes.flip(-1)
-    noise = values[0] * len(V) * torch.finfo(V.dtype).eps  # a direction without variance is an arbitrary one
+def leading_directions(V: Tensor, rule: SubspaceRule) -> Tensor:
+    """Return the leading eigenvectors (d, r) of a second moment V (d, d); r by the rule, at most as many as V has."""
+    values, axes = principal_axes(V.double())
     if not values[0] > 0:
         raise InputError("V must not be zero: it has no directions. Leave classes without samples out.")
-    part = values.cumsum(0) / values.sum()
-    wanted = int((part < energy - 1e-9).sum()) + 1 if rank is None else rank
-    directions: Tensor = axes[:, : min(wanted, int((values > noise).sum()))]
-    return directions
-
-
-def principal_angles(V_a: Tensor, V_b: Tensor, *, energy: float = 0.95, rank: int | None = None) -> Tensor:
-    """Return the angles, in radians and ascending, between the leading subspaces of two second moments (d, d).
-
-    As many as the smaller subspace has dimensions. Insensitive to what V ignores: signs and turns inside a subspace.
-    """
-    A, B = (leading_directions(V, energy=energy, rank=rank) for V in (V_a, V_b))
-    return _angles(A, B)
+    noise = values[0] * len(V) * torch.finfo(V.dtype).eps  # a direction without variance is an arbitrary one
+    r = min(int(rule.ranks(values)), int((values > noise).sum()))
+    if r == 0:
+        raise InputError("rank must be at least 1; got 0. Leave it out to go by energy.")
+    return axes[:, :r]
 
 
 def mean_principal_angle(
-    stats: Sequence[ClassStats],
-    edges: Sequence[tuple[int, int]] = (),
-    *,
-    energy: float = 0.95,
-    rank: int | None = None,
+    stats: Sequence[ClassStats], edges: Sequence[tuple[int, int]] = (), rule: SubspaceRule = WHOLE
 ) -> float:
     """Return the mean, in degrees, of the principal angles between two nodes' subspaces of the same class.
 
@@ -133,20 +108,21 @@ def mean_principal_angle(
     over all pairs. 0 is consensus of subspaces, 90 orthogonal.
     """
     held = [[k for k in range(s.num_classes) if bool(s.held[k])] for s in stats]
-    bases = [
-        {k: leading_directions(s.V[k], energy=energy, rank=rank) for k in ks} for s, ks in zip(stats, held, strict=True)
-    ]
+    bases = [{k: leading_directions(s.V[k], rule) for k in ks} for s, ks in zip(stats, held, strict=True)]
     means = []
     for i, j in node_pairs(len(stats), edges):
-        shared = [float(_angles(bases[i][k], bases[j][k]).mean()) for k in bases[i] if k in bases[j]]
+        shared = [float(principal_angles(bases[i][k], bases[j][k]).mean()) for k in bases[i] if k in bases[j]]
         means += [fmean(shared)] if shared else []
     if not means:
         raise InputError(f"stats must hold two nodes that share a class; got {len(stats)} nodes. Nothing to compare.")
     return math.degrees(fmean(means))
 
 
-def _angles(A: Tensor, B: Tensor) -> Tensor:
-    """Return the principal angles between two orthonormal bases (d, r) and (d, q), ascending."""
+def principal_angles(A: Tensor, B: Tensor) -> Tensor:
+    """Return the angles between the spans of orthonormal columns (d, r) and (d, q), in radians and ascending.
+
+    As many as the smaller subspace has dimensions.
+    """
     if A.shape[1] < B.shape[1]:
         A, B = B, A
     inside = A.mT @ B

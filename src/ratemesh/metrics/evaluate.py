@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import NearestSubspace, SubspaceRule
 from ratemesh.errors import InputError
-from ratemesh.metrics.alignment import cka_paired, cka_unpaired, mean_principal_angle
+from ratemesh.metrics.alignment import WHOLE, cka_paired, cka_unpaired, mean_principal_angle
 from ratemesh.metrics.classes import ClassCosine, class_mean_cosine, iidr, wccr
 from ratemesh.metrics.geometry import disagreement, effective_rank, overlap
 from ratemesh.metrics.partial import own_accuracy, partial_accuracies
@@ -51,7 +51,7 @@ class Learned:
     edges: Sequence[tuple[int, int]]
 
 
-def evaluate(learned: Learned, *, eps2: float, energy: float, rank: int | None) -> Numbers:
+def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> Numbers:
     """Return accuracies and geometry: numbers and lists only.
 
     A number that this run cannot have, such as the CKA of one node, is NaN, and the list `undefined` says why.
@@ -65,13 +65,13 @@ def evaluate(learned: Learned, *, eps2: float, energy: float, rank: int | None) 
     if int(pooled.held.sum()) < 2:
         undefined.append("overlap: stats must hold at least two classes to compare; got 1.")
     return {
-        **subspace_accuracies(pooled, learned.Z_test, learned.y_test, energy, rank),
+        **subspace_accuracies(pooled, learned.Z_test, learned.y_test, rule),
         **own_accuracy(learned.stats, learned.Z_test, learned.y_test),
-        **partial_accuracies(learned.stats, learned.Z_test, learned.y_test, energy, rank),
+        **partial_accuracies(learned.stats, learned.Z_test, learned.y_test, rule),
         **_probes(learned, undefined),
         **_structure(learned, pooled, eps2),
         **_class_means(learned, undefined),
-        **_alignment(learned, energy, rank, undefined),
+        **_alignment(learned, rule, undefined),
         "undefined": undefined,
     }
 
@@ -87,16 +87,14 @@ def thinned(y: Tensor, most: int = ROWS) -> Tensor:
     return torch.argsort(y, stable=True)[starts].sort().values
 
 
-def subspace_accuracies(
-    pooled: ClassStats, Z_test: Tensor, y_test: Tensor, energy: float, rank: int | None
-) -> dict[str, float]:
+def subspace_accuracies(pooled: ClassStats, Z_test: Tensor, y_test: Tensor, rule: SubspaceRule) -> dict[str, float]:
     """Return accuracies on held-out features (N, m, d) by nearest subspace, fitted on pooled training statistics.
 
     `acc_average` of averaged features (paper), `acc_energy` of residuals added over nodes, `acc_node` the mean over
     nodes of one node alone.
     """
-    average = NearestSubspace("average", energy=energy, rank=rank).fit_stats(pooled)
-    fused = NearestSubspace("energy", energy=energy, rank=rank).fit_stats(pooled)
+    average = NearestSubspace("average", rule=rule).fit_stats(pooled)
+    fused = NearestSubspace("energy", rule=rule).fit_stats(pooled)
     each = fused.distances(Z_test)
     return {
         "acc_average": average.score(Z_test, y_test),
@@ -128,16 +126,13 @@ def _linear_accuracy(learned: Learned) -> float:
 def _structure(learned: Learned, pooled: ClassStats, eps2: float) -> Numbers:
     """Return what follows from second moments: consensus, orthogonality, ranks and rates, nodes pooled."""
     ranks = effective_rank(pooled.V[pooled.held])
-    rates = rate_reduction(pooled, eps2)
     held_out = (ClassStats.of(Z, learned.y_test, pooled.num_classes, unit=False) for Z in learned.Z_test)
     return {
         "disagreement": disagreement(learned.stats, learned.edges),
         "overlap": overlap(pooled),
         "rank_min": float(ranks.min()),
         "rank_max": float(ranks.max()),
-        "expand": float(rates.expand),
-        "compress": float(rates.compress),
-        "reduction": float(rates.reduction),
+        **rate_reduction(pooled, eps2).numbers(),
         "reduction_test": float(rate_reduction(ClassStats.sum(held_out), eps2).reduction),
     }
 
@@ -158,13 +153,14 @@ def _class_means(learned: Learned, undefined: list[str]) -> Numbers:
     }
 
 
-def _alignment(learned: Learned, energy: float, rank: int | None, undefined: list[str]) -> Numbers:
+def _alignment(learned: Learned, rule: SubspaceRule, undefined: list[str]) -> Numbers:
     """Return how alike nodes see: CKA on held-out samples, on unrelated training samples (paper), and angles."""
     shared = thinned(learned.y_test)
     Z = learned.Z_test[:, shared]
     own = [Z_i[thinned(y_i)] for Z_i, y_i in zip(learned.Z_train, learned.y_train, strict=True)]
     draw = torch.Generator().manual_seed(0)  # one shuffle for all runs, so that runs compare
-    directions = rank or None  # rank 0 asks for nearest class means; subspaces then go by energy
+    # Rank 0 asks for nearest class means; subspaces then go by energy.
+    whole = replace(WHOLE, energy=rule.energy, rank=rule.rank or None)
     return {
         "cka_paired": _attempt("cka_paired", lambda: cka_paired(Z), math.nan, undefined),
         "cka_paired_debiased": _attempt(
@@ -174,7 +170,7 @@ def _alignment(learned: Learned, energy: float, rank: int | None, undefined: lis
         **_measured("cka_unpaired", lambda: cka_unpaired(own, draw), undefined),
         "principal_angle_mean": _attempt(
             "principal_angle_mean",
-            lambda: mean_principal_angle(learned.stats, learned.edges, energy=energy, rank=directions),
+            lambda: mean_principal_angle(learned.stats, learned.edges, whole),
             math.nan,
             undefined,
         ),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import NearestSubspace, SubspaceRule
 
 
 def holders(stats: Sequence[ClassStats]) -> Tensor:
@@ -29,7 +29,7 @@ def own_accuracy(stats: Sequence[ClassStats], Z_test: Tensor, y_test: Tensor) ->
 
 
 def partial_accuracies(
-    stats: Sequence[ClassStats], Z_test: Tensor, y_test: Tensor, energy: float, rank: int | None
+    stats: Sequence[ClassStats], Z_test: Tensor, y_test: Tensor, rule: SubspaceRule
 ) -> dict[str, float]:
     """Return accuracies on held-out features (N, m, d) by nearest pooled subspace; empty if all hold all classes.
 
@@ -40,7 +40,7 @@ def partial_accuracies(
     held = holders(stats)
     if bool(held.all()):
         return {}
-    judge = NearestSubspace("energy", energy=energy, rank=rank).fit_stats(ClassStats.sum(stats))
+    judge = NearestSubspace("energy", rule=rule).fit_stats(ClassStats.sum(stats))
     own, closed, foreign = [], [], []
     for Z, has in zip(Z_test, held, strict=True):
         mine = has[y_test]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from ratemesh.core.checks import check_features
+from ratemesh.core.checks import check_features, check_finite
 from ratemesh.errors import InputError
 
 CHUNK = 1000
@@ -82,5 +82,4 @@ def _check(Z: Tensor, y: Tensor, Z_new: Tensor) -> None:
     check_features(Z, y, max(int(y.max()) + 1, 1), unit=False)
     if Z_new.ndim != 2 or Z_new.shape[1] != Z.shape[1] or not len(Z_new):
         raise InputError(f"Z_new must have shape (q, {Z.shape[1]}), q > 0; got {tuple(Z_new.shape)}.")
-    if not bool(torch.isfinite(Z_new).all()):
-        raise InputError("Z_new must be finite; it holds NaN or infinity. Look for a diverged encoder.")
+    check_finite(Z_new, "Z_new")

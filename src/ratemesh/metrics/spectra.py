@@ -3,23 +3,7 @@
 import torch
 from torch import Tensor
 
-from ratemesh.core.checks import check_features
 from ratemesh.core.stats import ClassStats
-from ratemesh.errors import InputError
-
-
-def singular_values(Z: Tensor) -> Tensor:
-    """Return the singular values (d,) of features (m, d), largest first; zeros where m < d, so that sets compare."""
-    if Z.ndim != 2 or not bool(torch.isfinite(Z).all()):
-        raise InputError(f"Z must have shape (m, d) and be finite; got shape {tuple(Z.shape)}.")
-    values = torch.linalg.svdvals(Z)
-    return torch.cat([values, values.new_zeros(Z.shape[1] - len(values))])
-
-
-def class_singular_values(Z: Tensor, y: Tensor, num_classes: int) -> Tensor:
-    """Return the singular values (K, d) of every class's features; zeros for a class without samples."""
-    check_features(Z, y, num_classes, unit=False)
-    return torch.stack([singular_values(Z[y == k]) for k in range(num_classes)])
 
 
 def stats_singular_values(stats: ClassStats) -> tuple[Tensor, Tensor]:

@@ -1,27 +1,29 @@
 """Averages of weights: what takes part, the mean, the check of what arrives, and weights that no one dominates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from ratemesh.errors import RatemeshError
-from ratemesh.messages.formats import Payload
+from ratemesh.messages.formats import Payload, refused
 from ratemesh.training.protocol import Exchange, Inbox, Node
 
 Scope = Literal["edges", "group"]
 """With whom weights are averaged: neighbours of the same architecture, or all nodes of it, edges or not."""
 
 
-def mixable(module: nn.Module) -> dict[str, Tensor]:
+def _averaged(module: nn.Module) -> dict[str, Tensor]:
     """Return what is averaged: weights and float buffers; the gauge is no part of this, counters are whole numbers."""
-    return {
-        name: value.clone()
-        for name, value in module.state_dict().items()
-        if value.is_floating_point() and not name.endswith("gauge")
-    }
+    state = module.state_dict()
+    return {name: x for name, x in state.items() if x.is_floating_point() and not name.endswith("gauge")}
+
+
+def mixable(module: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of the weights and float buffers that are averaged."""
+    return {name: value.clone() for name, value in _averaged(module).items()}
 
 
 def load_mixable(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
@@ -39,17 +41,39 @@ def weighted_mean(parts: Sequence[tuple[float, Mapping[str, Tensor]]]) -> dict[s
     return {name: sum((w * x[name] for w, x in others), start=first * value) for name, value in own.items()}
 
 
-def check_weights(payload: Mapping[str, Tensor], own: Mapping[str, Tensor], sender: int, *beside: str) -> None:
-    """Refuse weights that are not those of the same network, or not numbers; `beside` names what else must be there."""
-    if payload.keys() != own.keys() | set(beside):
-        raise RatemeshError(f"the message of node {sender} was refused: its weights have other names than this node's.")
-    for name, value in own.items():
+DEGREE = {"degree": torch.tensor(0, dtype=torch.int32)}
+"""What goes with weights that neighbours average: how many peers the sender has."""
+
+
+@dataclass(frozen=True)
+class WeightsMessage:
+    """A peer's weights by name, and single numbers that go with them."""
+
+    weights: Mapping[str, Tensor]
+    numbers: Mapping[str, float]
+
+
+def read_weights(
+    payload: Payload, module: nn.Module, sender: int, least: Mapping[str, Tensor] = DEGREE
+) -> WeightsMessage:
+    """Read weights of a network like `module`; refuse those of another one, and what is not finite.
+
+    Args:
+        least: the numbers that must go along, each as its least value, a tensor of its type.
+    """
+    own = _averaged(module)
+    expected = {**own, **least}
+    if payload.keys() != expected.keys():
+        raise refused(sender, "its weights have other names than this node's")
+    for name, value in expected.items():
         got = payload[name]
         if got.shape != value.shape or got.dtype != value.dtype or not bool(torch.isfinite(got).all()):
-            raise RatemeshError(
-                f"the message of node {sender} was refused: '{name}' must be finite and have shape "
-                f"{tuple(value.shape)} of {value.dtype}; got {tuple(got.shape)} of {got.dtype}."
-            )
+            wanted = f"be finite and have shape {tuple(value.shape)} of {value.dtype}"
+            raise refused(sender, f"'{name}' must {wanted}; got {tuple(got.shape)} of {got.dtype}")
+    for name, value in least.items():
+        if bool(payload[name] < value):
+            raise refused(sender, f"'{name}' must be at least {value.item()}; got {payload[name].item()}")
+    return WeightsMessage({name: payload[name] for name in own}, {name: payload[name].item() for name in least})
 
 
 def alike(node: Node, scope: Scope) -> tuple[int, ...]:
@@ -60,32 +84,19 @@ def alike(node: Node, scope: Scope) -> tuple[int, ...]:
     return tuple(j for j in same if scope == "group" or j in node.neighbours)
 
 
-def weights_exchange(module: nn.Module, peers: Sequence[int]) -> Exchange:
-    """Return the module's weights and this node's degree to all peers, and theirs back."""
-    message = {**mixable(module), "degree": torch.tensor(len(peers), dtype=torch.int32)}
-    return Exchange("weights", dict.fromkeys(peers, message), frozenset(peers))
-
-
 def weights_bytes(module: nn.Module) -> int:
     """Return the payload bytes of one such message."""
     return 4 * (1 + sum(value.numel() for value in mixable(module).values()))
 
 
-def combine(module: nn.Module, degree: int, inbox: Inbox) -> None:
+def averaged(module: nn.Module, peers: Sequence[int]) -> Generator[Exchange, Inbox]:
     """θ_i ← Σ_j W_ij θ_j with Metropolis weights, W_ij = 1/(1 + max(d_i, d_j)) and W_ii = 1 − Σ_j W_ij."""
-    own = mixable(module)
-    for j, payload in inbox.items():
-        check_exchange(payload, own, j)
-    W = [1 / (1 + max(degree, int(payload["degree"]))) for payload in inbox.values()]
-    load_mixable(module, weighted_mean([(1 - sum(W), own), *zip(W, inbox.values(), strict=True)]))
-
-
-def check_exchange(payload: Payload, own: Payload, sender: int) -> None:
-    """Refuse weights of another network, and degrees that are none."""
-    check_weights(payload, own, sender, "degree")
-    degree = payload["degree"]
-    if degree.shape or degree.dtype != torch.int32 or int(degree) < 0:
-        raise RatemeshError(f"the message of node {sender} was refused: its degree is {degree.tolist()}.")
+    degree = len(peers)
+    message = {**mixable(module), "degree": torch.tensor(degree, dtype=torch.int32)}
+    inbox = yield Exchange("weights", dict.fromkeys(peers, message), frozenset(peers))
+    W = [1 / (1 + max(degree, message.numbers["degree"])) for message in inbox.values()]
+    others = zip(W, (message.weights for message in inbox.values()), strict=True)
+    load_mixable(module, weighted_mean([(1 - sum(W), mixable(module)), *others]))
 
 
 def min_norm_weights(gram: Tensor) -> Tensor:

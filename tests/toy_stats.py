@@ -1,0 +1,20 @@
+"""Statistics that tests need: of no samples, and of some of a node's classes only."""
+
+from collections.abc import Iterable
+
+import torch
+
+from ratemesh.core.stats import ClassStats
+
+
+def no_samples(num_classes: int, d: int, dtype: torch.dtype = torch.float32) -> ClassStats:
+    """Return the neutral element of `+`."""
+    V = torch.zeros(num_classes, d, d, dtype=dtype)
+    return ClassStats.without_means(V, V.new_zeros(num_classes))
+
+
+def keep(stats: ClassStats, labels: Iterable[int]) -> ClassStats:
+    """Return the statistics of the samples with these labels; the other classes become classes without samples."""
+    kept = torch.zeros_like(stats.m)
+    kept[sorted(labels)] = 1
+    return ClassStats(stats.V * kept[:, None, None], stats.mu * kept[:, None], stats.m * kept)
