@@ -55,12 +55,12 @@ class LyingEdges(Edges):
     """Sends other statistics than the node has, and keeps the true ones."""
 
     def __init__(self, spec: Hostile, program: Alg1Program) -> None:
-        super().__init__(spec, program.node.index, program.stats)
+        super().__init__(spec, program.gauge, program.node.index, program.stats)
         self.lie, self.program = spec.lie, program
 
-    def exchange(self, stats: ClassStats, hops: int, peers: Sequence[int]) -> Exchange:
+    def exchange(self, stats: ClassStats, peers: Sequence[int]) -> Exchange:
         """Return an exchange of statistics that the node does not have."""
-        exchange = super().exchange(self._made_up(stats), hops, peers)
+        exchange = super().exchange(self._made_up(stats), peers)
         self.told = stats
         return exchange
 

@@ -14,6 +14,7 @@ from ratemesh.messages.statistics import NO_FRAME
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.metrics.geometry import relative_distance
 from ratemesh.training.coupled import CouplingSpec, Edges
+from ratemesh.training.gauge import Gauge
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node
 from test_method_contract import LINE, nodes, play
@@ -180,7 +181,8 @@ def test_a_prior_starts_running_statistics_between_own_and_neighbours() -> None:
     lacking = ClassStats.of(eye[[1]], torch.tensor([0]), 3)
 
     def start(prior: float, *neighbours: ClassStats) -> torch.Tensor:
-        return Edges(Alg1(running={"prior": prior}), 0, own).prior(own, neighbours).V
+        spec = Alg1(running={"prior": prior})
+        return Edges(spec, Gauge(spec.gauge, root=True), 0, own).prior(own, neighbours).V
 
     assert torch.equal(start(0.0, other, lacking), own.V)
     torch.testing.assert_close(start(1.0, other, lacking)[:2], other.V[:2])

@@ -10,7 +10,7 @@ from ratemesh.experiment.plan import Plan
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.methods.alg1_weights import Alg1Weights, Alg1WeightsProgram
-from ratemesh.training.averaging import Scope, mixable
+from ratemesh.training.averaging import Scope, weights_of
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node
 from test_method_contract import LINE, assert_same, nodes, play, states
@@ -23,7 +23,7 @@ def changed(node: Node, **changes: object) -> Node:
 
 
 def weights(program: Alg1WeightsProgram) -> torch.Tensor:
-    return torch.cat([value.flatten() for value in mixable(program.learner.modules).values()])
+    return torch.cat([value.flatten() for value in weights_of(program.learner.modules).values()])
 
 
 @pytest.mark.parametrize("cross_entropy", [0.0, 1.0])
@@ -78,7 +78,7 @@ def test_weights_of_another_network_are_refused_by_name() -> None:
 def test_a_bad_message_is_refused_before_it_changes_anything() -> None:
     program = Alg1Weights().program(nodes(LINE)[0])
     before = states([program])
-    message = {**mixable(program.learner.modules), "degree": torch.tensor(1, dtype=torch.int32)}
+    message = {**weights_of(program.learner.modules), "degree": torch.tensor(1, dtype=torch.int32)}
     program.read("weights", 1, message)
     name = next(iter(message))
     negative = torch.tensor(-1, dtype=torch.int32)

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from ratemesh.errors import RatemeshError
-from ratemesh.training.averaging import load_mixable, min_norm_weights, mixable, read_weights, weighted_mean
+from ratemesh.training.averaging import load_weights, min_norm_weights, read_weights, weighted_mean, weights_of
 
 UnitRows = Callable[..., Tensor]
 
@@ -21,14 +21,14 @@ def network(seed: int) -> nn.Module:
 
 
 def test_equals_average_to_themselves() -> None:
-    own = mixable(network(0))
+    own = weights_of(network(0))
     mean = weighted_mean([(0.2, own), (0.5, own), (0.3, own)])
     for name, value in own.items():
         torch.testing.assert_close(mean[name], value, rtol=1e-15, atol=1e-15)
 
 
 def test_the_mean_is_the_weighted_sum_of_every_number() -> None:
-    parts = [mixable(network(seed)) for seed in range(3)]
+    parts = [weights_of(network(seed)) for seed in range(3)]
     mean = weighted_mean(list(zip([0.5, 0.25, 0.25], parts, strict=True)))
     for name in parts[0]:
         stacked = torch.stack([part[name] for part in parts])
@@ -38,16 +38,16 @@ def test_the_mean_is_the_weighted_sum_of_every_number() -> None:
 def test_counters_are_whole_numbers_and_stay_a_nodes_own() -> None:
     net = network(0)
     net(torch.randn(5, 3, dtype=torch.float64))
-    assert "1.running_mean" in mixable(net)
-    assert not any(name.endswith("num_batches_tracked") for name in mixable(net))
-    load_mixable(net, mixable(network(1)))
+    assert "1.running_mean" in weights_of(net)
+    assert not any(name.endswith("num_batches_tracked") for name in weights_of(net))
+    load_weights(net, weights_of(network(1)))
     assert int(net[1].num_batches_tracked) == 2
     assert torch.equal(net[1].running_mean, network(1)[1].running_mean)
 
 
 @pytest.mark.parametrize("damage", ["name", "shape", "number", "lack"])
 def test_weights_of_another_network_are_refused(damage: str) -> None:
-    own, least = mixable(network(0)), {"samples": torch.tensor(1)}
+    own, least = weights_of(network(0)), {"samples": torch.tensor(1)}
     sent = {**own, "samples": torch.tensor(3)}
     read = read_weights(sent, network(0), 7, least)
     assert read.numbers == {"samples": 3}

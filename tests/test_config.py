@@ -14,6 +14,7 @@ from ratemesh.cli.screen import CATALOGUES
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, load_config, make_config
 from ratemesh.experiment.presets import PRESETS, merged
+from ratemesh.methods.alg1 import Alg1
 from ratemesh.specs import Spec
 
 SRC = Path(ratemesh.__file__).parent
@@ -87,15 +88,40 @@ def test_a_malformed_override_is_refused(text: str) -> None:
         make_config({}, [text])
 
 
-@pytest.mark.parametrize("table", [{}, {"method": "alg3"}, {"method": {"name": "alg3", "eps2": 0.4}}])
-def test_preset_paper_turns_every_switch_off(table: dict[str, object]) -> None:
-    method = make_config({"preset": "paper", **table}).method.model_dump()
-    assert method["name"] == ("alg3" if table else "alg1")
+class Derived(Alg1):
+    """A method of a user's own, with Algorithm 1's settings and one more."""
+
+    more: int
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (None, "alg1"),
+        ("alg3", "alg3"),
+        ({"name": "alg3", "eps2": 0.4}, "alg3"),
+        ("alg1_weights", "alg1_weights"),
+        ({"name": "alg1_weights", "scope": "group"}, "alg1_weights"),
+        ({"name": "test_config:Derived", "more": 3}, "test_config:Derived"),
+    ],
+)
+def test_preset_paper_turns_every_switch_off_whatever_inherits_them(given: object, name: str) -> None:
+    method = make_config({"preset": "paper", **({"method": given} if given else {})}).method.model_dump()
+    assert method["name"] == name
+    assert all(method[key] == value for key, value in given.items()) if isinstance(given, dict) else True
     assert method["gauge"]["enabled"] is False
     assert method["running"]["beta"] == 1
     assert method["coupling"]["schedule"] == "constant"
     assert method["warm_start"]["epochs"] == 0
     assert method["objective_scale"] == "paper"
+
+
+def test_a_preset_keeps_local_training_for_methods_with_other_settings() -> None:
+    config = make_config({"preset": "paper", "method": "dsgd"})
+    assert (config.method.name, config.local.lr, config.local.epochs) == ("dsgd", 0.1, 5)
+    assert config.method == make_config({"method": "dsgd"}).method
+    with pytest.raises(InputError, match=r"method\.name must be a known method; got 'alg2'"):
+        make_config({"preset": "paper", "method": "alg2"})
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -7,7 +7,7 @@ from ratemesh.encoders.networks import Mlp
 from ratemesh.errors import RatemeshError
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.dsgd import DSgd, DSgdProgram
-from ratemesh.training.averaging import Scope, alike, mixable
+from ratemesh.training.averaging import Scope, alike, weights_of
 from ratemesh.training.classifier import Classifier
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node
@@ -20,7 +20,7 @@ def still(node: Node, **changes: object) -> Node:
 
 
 def weights(program: DSgdProgram) -> torch.Tensor:
-    return torch.cat([value.flatten() for value in mixable(program.classifier).values()])
+    return torch.cat([value.flatten() for value in weights_of(program.classifier).values()])
 
 
 def test_a_round_without_training_multiplies_by_the_metropolis_matrix() -> None:

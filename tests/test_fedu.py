@@ -7,7 +7,7 @@ from torch import nn
 from ratemesh.encoders.networks import Conv4, Mlp, ResNet18
 from ratemesh.errors import RatemeshError
 from ratemesh.methods.fedu import FedU, FedUProgram, watched_weights
-from ratemesh.training.averaging import mixable
+from ratemesh.training.averaging import weights_of
 from ratemesh.training.local import LocalSpec
 from test_method_contract import nodes, play
 from test_star import STAR, still
@@ -23,7 +23,7 @@ def programs(**settings) -> list[FedUProgram]:
 
 
 def flat(module: nn.Module) -> torch.Tensor:
-    return torch.cat([value.flatten() for value in mixable(module).values()])
+    return torch.cat([value.flatten() for value in weights_of(module).values()])
 
 
 def test_without_movement_the_averaged_predictor_is_taken_over() -> None:
@@ -84,6 +84,6 @@ def test_movement_is_of_convolutions_and_of_linear_layers_without_any() -> None:
 
 def test_a_threshold_that_is_no_number_is_refused() -> None:
     program = FedU().program(nodes(STAR)[1])
-    answer = {**mixable(program.model), "median": torch.tensor(float("nan"))}
-    with pytest.raises(RatemeshError, match="message of node 0 was refused: 'median' must be finite"):
+    answer = {**weights_of(program.model), "median": torch.tensor(float("nan"))}
+    with pytest.raises(RatemeshError, match="message of node 0 was refused: 'median' is not finite"):
         program.read("weights", 0, answer)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ratemesh.methods.fedu2 import FedU2, harmony
-from ratemesh.training.averaging import WeightsMessage, mixable
+from ratemesh.training.averaging import WeightsMessage, weights_of
 from test_method_contract import nodes, play
 from test_star import STAR, still
 
@@ -52,7 +52,7 @@ def test_where_nobody_moved_parts_are_equal() -> None:
 
 def test_a_round_goes_to_the_weights_of_harmony_and_averages_statistics_by_samples() -> None:
     programs = [FedU2().program(still(node)) for node in nodes(STAR)]
-    before = [mixable(program.model) for program in programs]
+    before = [weights_of(program.model) for program in programs]
     names = [name for name, _ in programs[0].model.named_parameters()]
     elsewhere = {name: value + 0.3 for name, value in before[0].items()}
     programs[0]._begin(1)

@@ -1,6 +1,7 @@
 """One contract for every registered method: repeatable, finite, metered, resumable, alone or together."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,12 +11,14 @@ from ratemesh.data.partition import Stratified
 from ratemesh.encoders.networks import Mlp
 from ratemesh.engines.meter import Traffic
 from ratemesh.engines.rounds import RoundMail
+from ratemesh.errors import InputError, RatemeshError
+from ratemesh.experiment.experiment import run
 from ratemesh.graph.topology import Topology, of_edges
 from ratemesh.messages.formats import Payload
 from ratemesh.methods import METHODS
 from ratemesh.seeds import generator
 from ratemesh.training.local import LocalSpec
-from ratemesh.training.protocol import Exchange, MethodSpec, Node, Program, RoundLog
+from ratemesh.training.protocol import PROGRAM_PARTS, Exchange, MethodSpec, Node, Program, RoundLog
 from ratemesh.training.star import StarSpec
 
 SETTINGS = {
@@ -187,3 +190,57 @@ def test_labels_name_the_configuration(name: str) -> None:
     spec = METHODS[name](name=name)
     labels = {graph: spec.label(topology) for graph, topology in GRAPHS.items()}
     assert len(set(labels.values())) == len(labels)
+
+
+def test_the_required_parts_are_those_of_the_protocol() -> None:
+    declared = {name for name in (*Program.__annotations__, *vars(Program)) if not name.startswith("_")}
+    assert set(PROGRAM_PARTS) == declared
+
+
+@pytest.mark.parametrize("case", [(name, "default") for name in METHODS], ids=" ".join)
+def test_every_message_is_read_and_nonsense_is_refused(case: tuple[str, str]) -> None:
+    """Of every tag that a round has, in both directions; what is refused changes nothing."""
+    _, _, programs = make(case, LINE)
+    _, traffic = play(programs, 1)
+    tags = {tag for tag, _, _ in traffic.messages}
+    assert tags
+    before = states(programs)
+    for program in programs:
+        for tag in (*tags, "gossip"):
+            for payload in ({}, {"x": torch.zeros(2)}, {"V": torch.zeros(1), "m": torch.full((3,), torch.nan)}):
+                with pytest.raises(RatemeshError, match="message of node 2 was refused"):
+                    program.read(tag, 2, payload)
+    assert_same(before, states(programs))
+
+
+class Mute(MethodSpec):
+    """A method of a user's own whose programs cannot read."""
+
+    def program(self, node: Node) -> Program:
+        class MuteProgram:
+            encoder, stats, sample_passes = node.encoder, None, 0
+
+            def __init__(self) -> None:
+                self.node = node
+
+            def round(self, t: int) -> None: ...
+
+            def state(self) -> None: ...
+
+        return MuteProgram()  # type: ignore[return-value]
+
+    def bytes_sent(self, node: Node) -> int:
+        return 0
+
+    def label(self, topology: Topology) -> str:
+        return "mute"
+
+
+@pytest.mark.parametrize("engine", ["one process", "workers"])
+def test_a_plug_in_whose_programs_lack_a_part_is_refused_at_start(engine: str, tmp_path: Path) -> None:
+    method = {"name": "test_method_contract:Mute"}
+    table = {"rounds": 1, "graph": {"nodes": 2, "name": "ring"}, "method": method, "engine": {"workers": 1}}
+    if engine == "workers":
+        table["engine"] = {"workers": 2}
+    with pytest.raises(InputError, match=r"'test_method_contract:Mute' must make programs with .* lacks read, load_st"):
+        run(table, tmp_path / "run")

@@ -12,7 +12,7 @@ from ratemesh.experiment.config import make_config
 from ratemesh.experiment.plan import Plan
 from ratemesh.graph.topology import Star, of_edges
 from ratemesh.methods.fedsimclr import FedSimClr, FedSimClrProgram
-from ratemesh.training.averaging import mixable
+from ratemesh.training.averaging import weights_of
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node
 from ratemesh.training.star import StarSpec, collapse
@@ -34,7 +34,7 @@ def still(node: Node, **changes: object) -> Node:
 
 
 def weights(program: FedSimClrProgram) -> torch.Tensor:
-    return torch.cat([value.flatten() for value in mixable(program.model).values()])
+    return torch.cat([value.flatten() for value in weights_of(program.model).values()])
 
 
 def test_a_round_without_training_leaves_everyone_with_the_mean_by_samples() -> None:
@@ -64,7 +64,7 @@ def test_traffic_is_two_models_a_client() -> None:
 
 def test_nobody_sends_less_than_a_sample() -> None:
     programs = [FedSimClr().program(node) for node in nodes(STAR)]
-    message = {**mixable(programs[1].model), "samples": torch.tensor(0, dtype=torch.int32)}
+    message = {**weights_of(programs[1].model), "samples": torch.tensor(0, dtype=torch.int32)}
     with pytest.raises(RatemeshError, match="message of node 1 was refused: 'samples' must be at least 1; got 0"):
         programs[0].read("weights", 1, message)
 

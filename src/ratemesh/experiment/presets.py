@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ratemesh.methods import METHODS, MethodSpec
+from ratemesh.specs import NamedSpec, resolve
+from ratemesh.training.coupled import CoupledSpec
+
 _AS_PRINTED: dict[str, Any] = {
     "method": {
         "name": "alg1",
@@ -31,18 +35,22 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     "paper": _AS_PRINTED,
     "paper-stable": {**_AS_PRINTED, "local": {**_AS_PRINTED["local"], "lr": 1e-3}},
 }
-"""default: the fields' own defaults, what pays. paper: Algorithm 1 as printed, Adam at 0.1 as for MNIST.
-paper-stable: the same with Adam at 0.001, a rate that trains on every set we tried."""
+"""default: the fields' own defaults, what pays. paper: Algorithm 1 as printed, and what shares its settings, Adam at
+0.1 as for MNIST. paper-stable: the same with Adam at 0.001, a rate that trains on every set we tried."""
 
 
 def preset_for(name: str, method: Any) -> Mapping[str, Any]:
     """Return a preset's settings for the method that a configuration names (a table or a bare name).
 
-    What is printed of Algorithm 1 holds for Algorithm 3, which has all of its settings.
+    What is printed of Algorithm 1 holds for every method that has its settings, plug-ins too; a method with other
+    settings takes local training only.
     """
     preset = PRESETS[name]
-    wanted = method.get("name") if isinstance(method, Mapping) else method
-    return {**preset, "method": {**preset["method"], "name": wanted}} if preset and wanted == "alg3" else preset
+    base: type[NamedSpec] = MethodSpec
+    named = method.get("name") if isinstance(method, Mapping) else method
+    if not preset or not named or not isinstance(resolve(method, METHODS, base, "method"), CoupledSpec):
+        return preset
+    return {**preset, "method": {**preset["method"], "name": named}}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

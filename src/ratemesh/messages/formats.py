@@ -39,6 +39,21 @@ def layout_bytes(layout: Layout) -> int:
     return sum(math.prod(shape) * (dtype.itemsize if dtype else FLOAT_BYTES) for shape, dtype in layout.values())
 
 
+def misshapen(payload: Payload, layout: Layout) -> str:
+    """Say which tensor has another shape or type than in the layout, or is not finite; tensors not there are fine."""
+    for name, (shape, dtype) in layout.items():
+        tensor = payload.get(name)
+        if tensor is None:
+            continue
+        fits = tensor.dtype == dtype if dtype else tensor.is_floating_point()
+        if tensor.shape != shape or not fits:
+            wanted = f", not {dtype}" if dtype and not fits else ""
+            return f"'{name}' must have shape {shape}; got {tuple(tensor.shape)} of {tensor.dtype}{wanted}"
+        if not bool(torch.isfinite(tensor).all()):
+            return f"'{name}' is not finite"
+    return ""
+
+
 class Numbers:
     """Numbers as they are: exact, 4 bytes each."""
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ratemesh.core.rates import half_logdet
 from ratemesh.core.stats import ClassStats
-from ratemesh.messages.formats import FLOAT_BYTES, CodecSpec, Layout, Payload, largest, refused
+from ratemesh.messages.formats import FLOAT_BYTES, CodecSpec, Payload, largest, misshapen, refused
 
 NO_FRAME = -1
 """Hops of a node whose gauge is not yet tied to the root's."""
@@ -47,21 +47,6 @@ class View(NamedTuple):
 def message_bytes(codec: CodecSpec, h: int, num_classes: int, d: int, *, means: bool, frame: bool) -> int:
     """Return the bytes of a message about h of K classes (the most, where the size varies): V, K counts, extras."""
     return codec.size(h, d, means=means) + FLOAT_BYTES * num_classes + (4 if frame else 0)
-
-
-def _misshapen(payload: Payload, layout: Layout) -> str:
-    """Say which tensor has another shape or type than in the layout, or is not finite; tensors not there are fine."""
-    for name, (shape, dtype) in layout.items():
-        tensor = payload.get(name)
-        if tensor is None:
-            continue
-        fits = tensor.dtype == dtype if dtype else tensor.is_floating_point()
-        if tensor.shape != shape or not fits:
-            wanted = f", not {dtype}" if dtype and not fits else ""
-            return f"'{name}' must have shape {shape}; got {tuple(tensor.shape)} of {tensor.dtype}{wanted}"
-        if not bool(torch.isfinite(tensor).all()):
-            return f"'{name}' is not finite"
-    return ""
 
 
 def _out_of_turn(payload: Payload, view: View | None) -> str:
@@ -178,13 +163,13 @@ class Stream:
         if names := sorted(set(must) - payload.keys()) or sorted(payload.keys() - {*must, *means, "hops"}):
             held = f"{', '.join(codec.layout(0, d))} and m, perhaps {', '.join(means)} and hops"
             return f"it must hold {held}; lacking or unknown: {', '.join(names)}"
-        if fault := _misshapen(
+        if fault := misshapen(
             payload, {"m": ((self.num_classes,), self.dtype)}
         ):  # m first: it says which classes are held
             return fault
         h = int((payload["m"] > 0).sum())
         layout = {**codec.layout(h, d, payload), **codec.numbers.layout("mu", (h, d)), "hops": ((), torch.int32)}
-        if fault := _misshapen(payload, layout):
+        if fault := misshapen(payload, layout):
             return fault
         if bool(((payload["m"] < 0) | (payload["m"] > MOST_SAMPLES)).any()):
             return f"counts must not be negative, and at most {MOST_SAMPLES:.0e}; got {payload['m'].tolist()}"

@@ -9,7 +9,6 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -72,8 +71,8 @@ class Alg1Program(NodeProgram):
         self.spec = spec
         self.learner = Learner(spec, node.encoder, node, "alg1")
         super().__init__(node, {"": self.learner.trainer})  # V^(0), l. 3
-        self.edges = Edges(spec, node.index, self.stats)  # Y^(0) = 0, l. 2
         self.gauge = Gauge(spec.gauge, root=node.index == 0)
+        self.edges = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0, l. 2
 
     @property
     def _scale(self) -> float:
@@ -91,7 +90,7 @@ class Alg1Program(NodeProgram):
         if not self.sample_passes and spec.warm_start.epochs:  # ours: in round 1, or when a node joins later
             self.learner.warm_up()
             self.stats = self.shard_stats(0)
-        inbox = yield self.edges.exchange(self.stats, self.gauge.hops, node.neighbours)  # l. 3 / 15: transmit V_i^(t-1)
+        inbox = yield self.edges.exchange(self.stats, node.neighbours)  # l. 3 / 15: transmit V_i^(t-1)
         peers = spec.robust.heard(list(inbox.values()))  # ours
         V_nbr = [peer.stats for peer in peers]
         coupling = self.edges.step(t, V_nbr)  # l. 7–8, (R1_2a) and (R1_T)
@@ -112,10 +111,9 @@ class Alg1Program(NodeProgram):
 
     def state(self) -> dict[str, Tensor]:
         """Return encoder, optimiser, statistics, duals, frame, and what the codec remembers."""
-        return {**super().state(), **self.edges.state(), "hops": torch.tensor(self.gauge.hops)}
+        return {**super().state(), **self.edges.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         super().load_state(state)
         self.edges.load_state(state)
-        self.gauge.hops = int(state["hops"])

@@ -140,9 +140,9 @@ class Alg3Program(NodeProgram):
             for s, encoder in zip(self.plan.mine, copies, strict=True)
         }
         super().__init__(node, {f"cluster.{s}.": replica.trainer for s, replica in self.replicas.items()})  # V^(0)
-        self.edges = Edges(spec, node.index, self.stats)  # Y^(0) = 0
-        self.turns = {s: Stream(spec.codec, node.index, self.stats) for s in self.plan.mine}
         self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
+        self.edges = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0
+        self.turns = {s: Stream(spec.codec, node.index, self.stats) for s in self.plan.mine}
 
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 3."""
@@ -150,7 +150,7 @@ class Alg3Program(NodeProgram):
         if not self.sample_passes and spec.warm_start.epochs:  # ours: in round 1, or when a node joins later
             self._warm_up()
         # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
-        peers = yield self.edges.exchange(self.stats, self.gauge.hops, plan.peers)
+        peers = yield self.edges.exchange(self.stats, plan.peers)
         known = {j: peer.stats for j, peer in peers.items()}
         V_nbr = self._virtual(known, self.edges.told)
         coupling = self.edges.step(t, V_nbr)  # (R2_1a)
@@ -247,7 +247,7 @@ class Alg3Program(NodeProgram):
 
     def state(self) -> dict[str, Tensor]:
         """Return replicas, statistics, duals, frame, and what the codec remembers."""
-        found = {**super().state(), **self.edges.state(), "hops": torch.tensor(self.gauge.hops)}
+        found = {**super().state(), **self.edges.state()}
         for s, stream in self.turns.items():
             found |= stream.state(f"told.turn {s}")
         return found
@@ -256,7 +256,6 @@ class Alg3Program(NodeProgram):
         """Go on from `state`."""
         super().load_state(state)
         self.edges.load_state(state)
-        self.gauge.hops = int(state["hops"])
         for s, stream in self.turns.items():
             stream.load_state(state, f"told.turn {s}")
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ratemesh.training.protocol import Node
-from ratemesh.training.star import Projected, StarProgram, StarSpec, nt_xent
+from ratemesh.training.star import StarProgram, StarSpec, nt_xent
 
 
 class FedSimClr(StarSpec):
@@ -22,10 +22,6 @@ class FedSimClr(StarSpec):
     title: ClassVar[str] = "FedSimCLR"
     local_title: ClassVar[str] = "SimCLR"
     temperature: float = Field(0.07, gt=0, description="τ of the contrastive loss")
-
-    def model(self, node: Node) -> Projected:
-        """Return encoder and projector."""
-        return self.projected(node)
 
     def program(self, node: Node) -> "FedSimClrProgram":
         """Return node i's part."""

@@ -25,8 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ratemesh.seeds import seeded
-from ratemesh.training.averaging import WeightsMessage, load_mixable
-from ratemesh.training.local import named, under
+from ratemesh.training.averaging import WeightsMessage, load_weights
 from ratemesh.training.protocol import Node, RoundLog
 from ratemesh.training.star import Projected, StarProgram, StarSpec, follow, head, regression_loss
 
@@ -78,7 +77,7 @@ class FedUProgram(StarProgram):
     def __init__(self, spec: FedU, node: Node) -> None:
         super().__init__(spec, node)
         self.threshold = 0.0
-        self.target = copy.deepcopy(self.model.online)
+        self.target = self.kept["target."] = copy.deepcopy(self.model.online)
         self.moved = 0.0
         self.took_over = True
 
@@ -114,20 +113,11 @@ class FedUProgram(StarProgram):
         self.threshold = answer.numbers["median"] if self.spec.mu == "auto" else self.spec.mu
         self.took_over = self.moved < self.threshold
         kept = () if self.took_over else ("predictor.",)
-        load_mixable(self.model, {k: v for k, v in answer.weights.items() if not k.startswith(kept)})
+        load_weights(self.model, {k: v for k, v in answer.weights.items() if not k.startswith(kept)})
 
     def own_log(self) -> RoundLog:
         """Return movement, threshold, and whether the averaged predictor was taken over."""
         return {"moved": self.moved, "threshold": self.threshold, "took_over": float(self.took_over)}
-
-    def state(self) -> dict[str, Tensor]:
-        """Return what all have, and the target."""
-        return {**super().state(), **named("target.", self.target.state_dict())}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from `state`."""
-        super().load_state(state)
-        self.target.load_state_dict(under("target.", state))
 
 
 def watched_weights(encoder: nn.Module) -> list[Tensor]:

@@ -28,7 +28,7 @@ from torch.nn.functional import normalize
 from ratemesh.errors import RatemeshError
 from ratemesh.methods.fedsimclr import FedSimClr, FedSimClrProgram
 from ratemesh.seeds import generator
-from ratemesh.training.averaging import WeightsMessage, min_norm_weights, mixable, weighted_mean
+from ratemesh.training.averaging import WeightsMessage, min_norm_weights, weighted_mean, weights_of
 from ratemesh.training.protocol import Node, RoundLog
 from ratemesh.training.star import sphere
 
@@ -61,7 +61,7 @@ class FedU2Program(FedSimClrProgram):
 
     def _begin(self, t: int) -> None:
         """Remember the global model that the round begins with, and draw the round's uniform points anew."""
-        self.start = mixable(self.model)
+        self.start = weights_of(self.model)
         self.draw = generator(self.node.seed, "uniform", self.node.index, t)
         self.distances: list[float] = []
 

@@ -28,9 +28,9 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload, refused
+from ratemesh.messages.formats import Payload, misshapen, refused
 from ratemesh.seeds import generator, seeded
-from ratemesh.training.local import LocalSpec, named, under
+from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node, Round, RoundLog
 from ratemesh.training.star import Projected, StarProgram, StarSpec, follow, sphere
 
@@ -121,7 +121,7 @@ class OrchestraProgram(StarProgram):
                 f"method.rotations must be 0 for samples that are no square images; got {spec.rotations} and samples "
                 f"of shape {tuple(shape)}. Set method.rotations = 0."
             )
-        self.target = copy.deepcopy(self.model.online)
+        self.target = self.kept["target."] = copy.deepcopy(self.model.online)
         self.memory = self._first_memory()
         self.centres = sphere(spec.global_clusters, self.memory.shape[1], generator(node.seed, "centres"))
 
@@ -137,12 +137,14 @@ class OrchestraProgram(StarProgram):
         """Return local centres (L, D) on the way up, global ones (G, D) on the way down; or what all have."""
         if tag != "centres":
             return super().parsed(tag, sender, payload, up=up)
-        centres = payload.get("centres", torch.empty(0))
         like = self.memory[: self.spec.local_clusters] if up else self.centres
-        fits = centres.shape == like.shape and centres.dtype == like.dtype
-        if not fits or not bool(((centres.norm(dim=-1) - 1).abs() < 1e-3).all()):
-            wanted = f"unit vectors of shape {tuple(like.shape)} of {like.dtype}"
-            raise refused(sender, f"'centres' must be {wanted}; got shape {tuple(centres.shape)} of {centres.dtype}")
+        if payload.keys() != {"centres"}:
+            raise refused(sender, f"it must hold 'centres' and nothing else; got {', '.join(payload) or 'nothing'}")
+        if fault := misshapen(payload, {"centres": (like.shape, like.dtype)}):
+            raise refused(sender, fault)
+        centres = payload["centres"]
+        if not bool(((centres.norm(dim=1) - 1).abs() < 1e-3).all()):
+            raise refused(sender, "'centres' must be unit vectors")
         return centres
 
     def _cluster(self, parts: Mapping[int, Tensor]) -> dict[str, Tensor]:
@@ -152,7 +154,7 @@ class OrchestraProgram(StarProgram):
 
     @torch.no_grad()
     def _first_memory(self) -> Tensor:
-        """Return untrained projections (M, D); a copy is asked, so that no running statistic changes."""
+        """Return untrained projections (M, D), of a copy of the target, so that no running statistic changes."""
         node = self.node
         draw = generator(node.seed, "memory", node.index)
         rows = torch.randperm(len(node.y), generator=draw)[: self.spec.memory]
@@ -189,17 +191,11 @@ class OrchestraProgram(StarProgram):
 
     def state(self) -> dict[str, Tensor]:
         """Return what all have, the target, the memory and the global centres."""
-        return {
-            **super().state(),
-            **named("target.", self.target.state_dict()),
-            "memory": self.memory,
-            "centres": self.centres,
-        }
+        return {**super().state(), "memory": self.memory, "centres": self.centres}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         super().load_state(state)
-        self.target.load_state_dict(under("target.", state))
         self.memory, self.centres = state["memory"], state["centres"]
 
 

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from ratemesh.messages.formats import Payload, refused
+from ratemesh.messages.formats import FLOAT_BYTES, Payload, misshapen, refused
 from ratemesh.training.protocol import Exchange, Inbox, Node
 
 Scope = Literal["edges", "group"]
@@ -21,12 +21,12 @@ def _averaged(module: nn.Module) -> dict[str, Tensor]:
     return {name: x for name, x in state.items() if x.is_floating_point() and not name.endswith("gauge")}
 
 
-def mixable(module: nn.Module) -> dict[str, Tensor]:
+def weights_of(module: nn.Module) -> dict[str, Tensor]:
     """Return a copy of the weights and float buffers that are averaged."""
     return {name: value.clone() for name, value in _averaged(module).items()}
 
 
-def load_mixable(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Set weights and float buffers; what is not named, such as the counters, stays the node's own."""
     module.load_state_dict(dict(weights), strict=False)
 
@@ -62,14 +62,10 @@ def read_weights(
         least: the numbers that must go along, each as its least value, a tensor of its type.
     """
     own = _averaged(module)
-    expected = {**own, **least}
-    if payload.keys() != expected.keys():
+    if payload.keys() != own.keys() | least.keys():
         raise refused(sender, "its weights have other names than this node's")
-    for name, value in expected.items():
-        got = payload[name]
-        if got.shape != value.shape or got.dtype != value.dtype or not bool(torch.isfinite(got).all()):
-            wanted = f"be finite and have shape {tuple(value.shape)} of {value.dtype}"
-            raise refused(sender, f"'{name}' must {wanted}; got {tuple(got.shape)} of {got.dtype}")
+    if fault := misshapen(payload, {name: (x.shape, x.dtype) for name, x in {**own, **least}.items()}):
+        raise refused(sender, fault)
     for name, value in least.items():
         if bool(payload[name] < value):
             raise refused(sender, f"'{name}' must be at least {value.item()}; got {payload[name].item()}")
@@ -84,19 +80,19 @@ def alike(node: Node, scope: Scope) -> tuple[int, ...]:
     return tuple(j for j in same if scope == "group" or j in node.neighbours)
 
 
-def weights_bytes(module: nn.Module) -> int:
-    """Return the payload bytes of one such message."""
-    return 4 * (1 + sum(value.numel() for value in mixable(module).values()))
+def weights_bytes(module: nn.Module, numbers: int = 1) -> int:
+    """Return the payload bytes of a message with the weights and this many single numbers."""
+    return FLOAT_BYTES * (numbers + sum(value.numel() for value in _averaged(module).values()))
 
 
 def averaged(module: nn.Module, peers: Sequence[int]) -> Generator[Exchange, Inbox]:
     """θ_i ← Σ_j W_ij θ_j with Metropolis weights, W_ij = 1/(1 + max(d_i, d_j)) and W_ii = 1 − Σ_j W_ij."""
     degree = len(peers)
-    message = {**mixable(module), "degree": torch.tensor(degree, dtype=torch.int32)}
+    message = {**weights_of(module), "degree": torch.tensor(degree, dtype=torch.int32)}
     inbox = yield Exchange("weights", dict.fromkeys(peers, message), frozenset(peers))
     W = [1 / (1 + max(degree, message.numbers["degree"])) for message in inbox.values()]
     others = zip(W, (message.weights for message in inbox.values()), strict=True)
-    load_mixable(module, weighted_mean([(1 - sum(W), mixable(module)), *others]))
+    load_weights(module, weighted_mean([(1 - sum(W), weights_of(module)), *others]))
 
 
 def min_norm_weights(gram: Tensor) -> Tensor:

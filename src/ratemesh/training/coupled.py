@@ -25,7 +25,7 @@ from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.metrics.geometry import overlap, relative_distance, share_class
 from ratemesh.specs import Spec
 from ratemesh.training.classifier import Classifier, supervised
-from ratemesh.training.gauge import GaugeSpec
+from ratemesh.training.gauge import Gauge, GaugeSpec
 from ratemesh.training.local import LocalSpec, LocalTrainer
 from ratemesh.training.protocol import Exchange, MessageContract, MethodSpec, Node, RoundLog
 
@@ -152,16 +152,17 @@ class Edges:
         pull: (J,) how much each edge counts in this round, in [0, 1].
     """
 
-    def __init__(self, spec: CoupledSpec, node: int, stats: ClassStats) -> None:
+    def __init__(self, spec: CoupledSpec, gauge: Gauge, node: int, stats: ClassStats) -> None:
         self.spec = spec
+        self.gauge = gauge
         self.Y = torch.zeros_like(stats.V)  # Y^(0) = 0
         self.told = stats
         self.pull = stats.m.new_zeros(0)
         self.stream = Stream(spec.codec, node, stats, means=spec.gauge.uses_means, frame=spec.gauge.enabled)
 
-    def exchange(self, stats: ClassStats, hops: int, peers: Sequence[int]) -> Exchange:
+    def exchange(self, stats: ClassStats, peers: Sequence[int]) -> Exchange:
         """Return what goes to all peers and comes from them."""
-        payload, self.told = self.stream.pack(StatsMessage(stats, hops))
+        payload, self.told = self.stream.pack(StatsMessage(stats, self.gauge.hops))
         return Exchange("stats", dict.fromkeys(peers, payload), frozenset(peers))
 
     def step(self, t: int, V_nbr: Sequence[ClassStats]) -> Coupling:
@@ -195,12 +196,13 @@ class Edges:
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Return the duals, and what the codec remembers."""
-        return {"Y": self.Y, **self.stream.state("told.stats")}
+        """Return the duals, the frame, and what the codec remembers."""
+        return {"Y": self.Y, "hops": torch.tensor(self.gauge.hops), **self.stream.state("told.stats")}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         self.Y = state["Y"]
+        self.gauge.hops = int(state["hops"])
         self.stream.load_state(state, "told.stats")
 
 

@@ -5,13 +5,13 @@ with what arrived, and returns its log. It never learns where the other nodes ru
 runs inside one process, in many, or across a network.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
@@ -109,23 +109,29 @@ PROGRAM_PARTS = ("node", "encoder", "stats", "sample_passes", "round", "read", "
 """What every program must have, see `Program`."""
 
 
-class NodeProgram:
+class NodeProgram(ABC):
     """What the programs in here have in common: trainers, the statistics of the whole shard, and the state of both.
 
-    Args:
+    Attributes:
         trainers: what is trained, by the prefix that its tensors have in a state.
+        kept: networks that are not trained and yet belong to the state, in the same way.
     """
 
     def __init__(self, node: Node, trainers: Mapping[str, LocalTrainer]) -> None:
         self.node = node
         self.encoder = node.encoder
         self.trainers = trainers
+        self.kept: dict[str, nn.Module] = {}
         self.stats = self.shard_stats(0)
 
     @property
     def sample_passes(self) -> int:
         """Samples that went through a training step so far, of all trainers together."""
         return sum(trainer.sample_passes for trainer in self.trainers.values())
+
+    @abstractmethod
+    def round(self, t: int) -> Round:
+        """Play round t, counted from 1."""
 
     def shard_stats(self, t: int) -> ClassStats:
         """Return the statistics of all samples of the node after round t."""
@@ -141,12 +147,16 @@ class NodeProgram:
         found = dict(self.stats.tensors())
         for prefix, trainer in self.trainers.items():
             found |= named(prefix, trainer.state())
+        for prefix, network in self.kept.items():
+            found |= named(prefix, network.state_dict())
         return found
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         for prefix, trainer in self.trainers.items():
             trainer.load_state(under(prefix, state))
+        for prefix, network in self.kept.items():
+            network.load_state_dict(under(prefix, state))
         self.stats = ClassStats.from_tensors(state)
 
 

@@ -35,7 +35,14 @@ from ratemesh.graph import Topology
 from ratemesh.messages.formats import Payload
 from ratemesh.metrics.geometry import effective_rank, overlap
 from ratemesh.seeds import seeded
-from ratemesh.training.averaging import WeightsMessage, load_mixable, mixable, read_weights, weighted_mean
+from ratemesh.training.averaging import (
+    WeightsMessage,
+    load_weights,
+    read_weights,
+    weighted_mean,
+    weights_bytes,
+    weights_of,
+)
 from ratemesh.training.local import LocalSpec, LocalTrainer
 from ratemesh.training.protocol import Exchange, Inbox, MessageContract, MethodSpec, Node, NodeProgram, Round, RoundLog
 
@@ -68,21 +75,21 @@ class StarSpec(MethodSpec):
     """What tables call the method."""
     local_title: ClassVar[str]
     """What it is without averaging."""
-    server: int = Field(0, ge=0, description="node that averages; all others must be its neighbours")
-    hidden: int = Field(4, ge=1, description="width of the heads' hidden layer, in multiples of d")
     numbers_up: ClassVar[dict[str, Tensor]] = {"samples": torch.tensor(1, dtype=torch.int32)}
     numbers_down: ClassVar[dict[str, Tensor]] = {}
     """What goes with the weights to the server and from it, for `read_weights`."""
+    server: int = Field(0, ge=0, description="node that averages; all others must be its neighbours")
+    hidden: int = Field(4, ge=1, description="width of the heads' hidden layer, in multiples of d")
     projection: int = Field(1, ge=1, description="width of what the heads put out, in multiples of d")
-
-    @abstractmethod
-    def model(self, node: Node) -> nn.Module:
-        """Return what is trained and averaged: the node's encoder, and heads with the same weights on all nodes."""
 
     @property
     def messages(self) -> MessageContract:
         """All nodes train one model, and need the server in every round."""
         return MessageContract(one_model=True, server=self.server)
+
+    def model(self, node: Node) -> nn.Module:
+        """Return what is trained and averaged: the node's encoder, and heads with the same weights on all nodes."""
+        return self.projected(node)
 
     def projected(self, node: Node) -> Projected:
         """Return the node's encoder with a projector."""
@@ -92,10 +99,9 @@ class StarSpec(MethodSpec):
 
     def bytes_sent(self, node: Node) -> int:
         """Return 4 bytes a weight and float buffer: a client's to the server, the server's to all clients."""
-        weights = sum(value.numel() for value in mixable(self.model(node)).values())
         if node.index == self.server:
-            return 4 * len(node.neighbours) * (weights + len(self.numbers_down))
-        return 4 * (weights + len(self.numbers_up)) if node.neighbours else 0
+            return len(node.neighbours) * weights_bytes(self.model(node), len(self.numbers_down))
+        return weights_bytes(self.model(node), len(self.numbers_up)) if node.neighbours else 0
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:  # noqa: ARG002
         """Refuse a graph on which the server cannot reach everyone; warn of views that would all be the same."""
@@ -150,7 +156,7 @@ class StarProgram(NodeProgram):
 
     def message(self) -> dict[str, Tensor]:
         """Return what goes up: the weights, and how many samples they were trained on."""
-        return {**mixable(self.model), "samples": torch.tensor(len(self.node.y), dtype=torch.int32)}
+        return {**weights_of(self.model), "samples": torch.tensor(len(self.node.y), dtype=torch.int32)}
 
     def combine(self, parts: Mapping[int, WeightsMessage]) -> dict[str, Tensor]:
         """Return what goes down, from what all nodes sent up: θ ← Σ_k (m_k / Σ m) θ_k, federated averaging."""
@@ -169,7 +175,7 @@ class StarProgram(NodeProgram):
 
     def accept(self, answer: WeightsMessage) -> None:
         """Take over what came down."""
-        load_mixable(self.model, answer.weights)
+        load_weights(self.model, answer.weights)
 
     def own_log(self) -> RoundLog:
         """Return what the method says of its round beside what all say."""
@@ -180,7 +186,7 @@ class StarProgram(NodeProgram):
     ) -> Generator[Exchange, Inbox, Any]:
         """Send a message to the server and return its answer; at the server, combine all messages to that answer.
 
-        The server reads its own message and its own answer as the clients' and at the clients they are read.
+        The server reads its own message and its own answer as if they had crossed an edge.
         """
         node = self.node
         if node.index != self.server:
