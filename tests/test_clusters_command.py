@@ -127,7 +127,7 @@ def test_algorithm_3_runs_by_every_rule(rule: str, tmp_path: Path) -> None:
     nodes = read_json(done.folder / "network.json")["nodes"]
     assert [node["clusters"] for node in nodes] == [[0], [1], [1], [0]]
     assert done.metrics["bytes_total"] == sum(found.bytes_sent)
-    assert f"Algorithm 3 ({rule} clusters)" in done.metrics["method"]
+    assert f"Algorithm 3 + {rule} clusters" in done.metrics["method"]
 
 
 def test_replicas_beyond_memory_and_edges_that_lack_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

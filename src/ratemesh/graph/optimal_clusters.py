@@ -21,7 +21,7 @@ from scipy.sparse import lil_array
 
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.graph.clusters import Cluster, check_held_labels, cover_cost, label_cover_clusters
-from ratemesh.graph.topology import Topology, named
+from ratemesh.graph.topology import Topology, components_in_words
 
 ClusterRule = Literal["printed", "fewest-replicas", "nearest"]
 
@@ -122,9 +122,8 @@ def _check(labels: Sequence[Collection[int]], topology: Topology, at_least: int)
     if topology.nodes != len(labels):
         raise InputError(f"labels must have a row a node; got {len(labels)} rows for {topology.nodes} nodes.")
     if not topology.is_connected:
-        raise InputError(
-            f"topology must be connected to count hops; it falls into {named(topology.components())}. Add edges."
-        )
+        parts = components_in_words(topology.components())
+        raise InputError(f"topology must be connected to count hops; it falls into {parts}. Add edges.")
     if not 1 <= at_least <= len(labels):
         raise InputError(f"at_least must be in 1..{len(labels)}, the number of agents; got {at_least}.")
 

@@ -95,7 +95,7 @@ class Alg3(CoupledSpec):
         return len(plan.peers) * self.stats_bytes(held, K, d) + sum(len(plan.after(s)) for s in plan.mine) * turn
 
     def edge_labels(self) -> list[str]:
-        """Name the switches that matter on edges only."""
+        """Name also a rule of clusters that is not the printed one."""
         return ["" if self.clustering == "printed" else f"{self.clustering} clusters", *super().edge_labels()]
 
     def clusters(self, labels: Sequence[Sequence[int]], topology: Topology, num_classes: int) -> list[Cluster]:
