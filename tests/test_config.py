@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ratemesh
-from ratemesh.cli.screen import CATALOGUES
+from ratemesh.cli.main import CATALOGUES
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, load_config, make_config
 from ratemesh.experiment.presets import PRESETS, merged

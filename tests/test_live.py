@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ratemesh.cli.watch import sparkline, view
+from ratemesh.cli.screen import sparkline, view
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.studies.compare import check_comparable, load_configs

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ratemesh.cli import screen
-from ratemesh.cli.data import DataDir, at_data_dir
+from ratemesh.cli.options import ConfigFile, DataDir, Set, overrides
 
 if TYPE_CHECKING:
     from ratemesh.experiment.clusters import Clustering
@@ -21,11 +21,9 @@ LEGEND = (
 
 
 def clusters(
-    config: Annotated[Path, typer.Argument(help="TOML file, e.g. experiments/digits.toml.")],
+    config: ConfigFile,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the figure, clusters.png and .svg.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: a.b=value. May be repeated.")
-    ] = None,
+    set_: Set = None,
     optimal: Annotated[
         bool, typer.Option("--optimal", help="Instead of Algorithm 2: fewest replicas, then fewest hops.")
     ] = False,
@@ -46,7 +44,7 @@ def clusters(
 
     if at_least > 1 and not optimal:
         raise InputError(f"--at-least must come with --optimal; got --at-least {at_least} alone. Add --optimal.")
-    plan = Plan(load_config(config, [*at_data_dir(data_dir), *(set_ or [])]))
+    plan = Plan(load_config(config, overrides(data_dir, set_)))
     found = Clustering.of(plan, optimal=optimal, at_least=at_least)
     screen.console.print(_table(found))
     screen.console.print(LEGEND, style="dim")

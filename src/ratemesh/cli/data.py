@@ -1,7 +1,5 @@
 """`ratemesh data`: get well-known data sets, and see what is there."""
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,8 +9,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from ratemesh.cli import screen
-from ratemesh.cli.groups import group
-from ratemesh.data.known import KNOWN, VARIABLE
+from ratemesh.cli.options import DataDir, group
+from ratemesh.data.known import KNOWN
 from ratemesh.errors import RatemeshError
 
 app = group(
@@ -21,15 +19,6 @@ app = group(
     'Example: `ratemesh data get mnist`, then `data = "mnist"` in a TOML file.\n\n'
     "Your own files need none of this: `--set data.path=FILE.npz`, a .parquet file, or a folder of pictures.",
 )
-
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help=f"Folder of data sets. Default: ${VARIABLE}, else data.")
-]
-
-
-def at_data_dir(data_dir: Path | None) -> list[str]:
-    """Return the override that --data-dir stands for; absolute, so that a run can be resumed from anywhere."""
-    return [] if data_dir is None else [f"data.dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"]
 
 
 class _Bars:

@@ -1,8 +1,9 @@
 """The `ratemesh` command."""
 
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -12,18 +13,20 @@ import typer
 import ratemesh
 from ratemesh.cli import screen
 from ratemesh.cli.clusters import clusters
-from ratemesh.cli.compare import compare
-from ratemesh.cli.data import DataDir, at_data_dir
 from ratemesh.cli.data import app as data_app
-from ratemesh.cli.groups import group
 from ratemesh.cli.mesh import certs_app, launch, node, router
-from ratemesh.cli.report import report
-from ratemesh.cli.reproduce import reproduce
-from ratemesh.cli.table1 import table1
-from ratemesh.cli.theory import theory
-from ratemesh.cli.watch import watch
+from ratemesh.cli.options import ConfigFile, DataDir, Set, group, overrides
+from ratemesh.cli.studies import compare, demo, reproduce, table1, theory
+from ratemesh.data import DATASETS, PARTITIONS
+from ratemesh.encoders import ENCODERS
+from ratemesh.engines import ENGINES
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.experiment import Progress
+from ratemesh.experiment.presets import PRESETS
+from ratemesh.graph import TOPOLOGIES
+from ratemesh.messages.codecs import CODECS
+from ratemesh.methods import METHODS
+from ratemesh.specs import NamedSpec, Spec, nearest
 
 app = group(
     "ratemesh",
@@ -32,7 +35,20 @@ app = group(
     add_completion=False,
 )
 
-Live = Callable[[Path, int, Progress], Progress]
+CATALOGUES: dict[str, Mapping[str, type[NamedSpec]]] = {
+    "codecs": CODECS,
+    "datasets": DATASETS,
+    "encoders": ENCODERS,
+    "engines": ENGINES,
+    "methods": METHODS,
+    "partitions": PARTITIONS,
+    "topologies": TOPOLOGIES,
+}
+
+PERIOD = 1.0
+"""Seconds between looks at a run that is watched."""
+
+Tracker = Callable[[Path, int, Progress], Progress]
 """Given a run's folder, its rounds and its progress, returns what is called every round instead."""
 
 WithTensorBoard = Annotated[
@@ -64,34 +80,14 @@ def _root(
     """Apply to every command."""
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the three runs, the summary and the figure.")] = Path(
-        "runs/demo"
-    ),
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of each run; fewer are quicker.")] = 40,
-) -> None:
-    """Train ten nodes on digits three ways, and show what gauge alignment is good for.
-
-    Example: `ratemesh demo --out runs/demo`
-    """
-    from ratemesh.studies.demo import run_demo
-
-    if out.exists() and any(out.iterdir()):
-        raise InputError(f"out must be a new or empty folder; '{out}' exists. Choose another with --out, or delete it.")
-    with screen.Board() as board:
-        result = run_demo(out, board.track, rounds)
-    screen.table(result.rows)
-    screen.say(f"Figure:  {result.figure}\nSummary: {result.summary}")
+app.command()(demo)
 
 
 @app.command()
 def run(
-    config: Annotated[Path, typer.Argument(help="TOML file, e.g. experiments/digits.toml.")],
+    config: ConfigFile,
     out: Out = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: a.b=value. May be repeated.")
-    ] = None,
+    set_: Set = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=0, help="Processes that share the nodes; 0: one per core.")
     ] = None,
@@ -109,8 +105,8 @@ def run(
     from ratemesh.experiment.experiment import run as run_experiment
     from ratemesh.experiment.trials import run_trials
 
-    overrides = [*at_data_dir(data_dir), *(set_ or []), *([] if workers is None else [f"engine.workers={workers}"])]
-    settings = load_config(config, overrides)
+    shared = [] if workers is None else [f"engine.workers={workers}"]
+    settings = load_config(config, [*overrides(data_dir, set_), *shared])
     folder = out or next_free()
     with screen.Board() as board, _live(tensorboard, figures_every) as live:
         if trials > 1:
@@ -155,7 +151,7 @@ def resume(
 
 
 @contextmanager
-def _live(wanted: bool, every: int | None) -> Iterator[Live]:
+def _live(wanted: bool, every: int | None) -> Iterator[Tracker]:
     """Yield what adds TensorBoard to the progress of a run, if it is wanted."""
     if not wanted:
         if every is not None:
@@ -168,16 +164,63 @@ def _live(wanted: bool, every: int | None) -> Iterator[Live]:
         yield board.track
 
 
-app.command()(watch)
+@app.command()
+def watch(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, under way or complete.")],
+    once: Annotated[bool, typer.Option("--once", help="Show the state now and return.")] = False,
+) -> None:
+    """Follow a run: curves as sparklines and the last round of every node.
+
+    Example: `ratemesh watch runs/mine`
+    """
+    from rich.live import Live
+
+    from ratemesh.experiment.records import RunFolder
+    from ratemesh.experiment.trials import is_trials
+
+    if is_trials(folder):
+        raise InputError(
+            f"folder must be a single run; '{folder}' holds trials. Watch one of them, e.g. {folder / 'trial-1'}."
+        )
+    run = RunFolder.existing(folder)
+    rounds = run.load_config().rounds
+    if once or not screen.console.is_terminal:
+        screen.console.print(screen.view(folder.name, run.records(), rounds))
+        return
+    with Live(screen.view(folder.name, run.records(), rounds), console=screen.console, refresh_per_second=4) as live:
+        while not run.metrics.exists():
+            time.sleep(PERIOD)
+            live.update(screen.view(folder.name, run.records(), rounds))
+    screen.say(f"The run is complete. Results: {folder}")
+
+
 app.command()(compare)
-app.command()(report)
-app.command()(theory)
-app.command()(reproduce)
-app.command()(table1)
-app.command()(clusters)
-app.command()(node)
-app.command()(router)
-app.command()(launch)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, trials, or folders that hold some.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page; one that exists is replaced.")] = Path(
+        "report.html"
+    ),
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Folder to keep the figures in, as PNG, SVG and PDF.")
+    ] = None,
+) -> None:
+    """Write one HTML page on runs, finished or not: summary, numbers beside the paper's, figures, cost, settings.
+
+    Example: `ratemesh report runs/a runs/b -o report.html`
+    """
+    from ratemesh.report.page import write_report
+
+    written = write_report(runs, out, figures)
+    for note in written.notes:
+        screen.say(f"Left out: {note}")
+    screen.say(f"Report: {written.page} ({', '.join(written.runs)})")
+
+
+for command in (theory, reproduce, table1, clusters, node, router, launch):
+    app.command()(command)
 app.add_typer(certs_app)
 app.add_typer(data_app)
 
@@ -192,7 +235,29 @@ def list_(
 
     Example: `ratemesh list topologies`
     """
-    screen.catalogue(what)
+    if what == "presets":
+        screen.console.print("\n".join(PRESETS))
+        return
+    if what not in CATALOGUES:
+        raise InputError(f"list takes a kind of thing; got '{what}'. {nearest(what, [*CATALOGUES, 'presets'])}")
+    for name, cls in CATALOGUES[what].items():
+        screen.console.print(f"[bold]{name}[/bold]  {(cls.__doc__ or '').splitlines()[0]}", soft_wrap=True)
+        _settings(cls, "  ")
+
+
+def _settings(cls: type[Spec], indent: str) -> None:
+    """Print the settings of a spec with their defaults, those of specs inside it below it."""
+    for name, field in cls.model_fields.items():
+        inner = field.annotation
+        if name == "name":
+            continue
+        if isinstance(inner, type) and issubclass(inner, Spec) and not issubclass(inner, NamedSpec):
+            screen.say(f"{indent}{name}.")
+            _settings(inner, indent + "  ")
+        else:
+            value = field.get_default()
+            default = "required" if field.is_required() else f"= {getattr(value, 'name', value)}"
+            screen.say(f"{indent}{name} {default}  {field.description or ''}")
 
 
 def main() -> None:

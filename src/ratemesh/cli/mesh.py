@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from ratemesh.cli import screen
-from ratemesh.cli.data import DataDir, at_data_dir
-from ratemesh.cli.groups import group
+from ratemesh.cli.options import DataDir, Insecure, Set, group, overrides
 
 certs_app = group(
     "certs", "Certificates for sites, from a private authority.\n\nExample: `ratemesh certs init certs --sites a b c`"
@@ -72,7 +71,7 @@ def node(
 
 def router(
     config: Annotated[Path, typer.Option("--config", help="The router's TOML file; see docs/engines.md.")],
-    insecure: Annotated[bool, typer.Option("--insecure", help="Plain TCP instead of mutual TLS.")] = False,
+    insecure: Insecure = False,
 ) -> None:
     """Pass messages on between sites that can only call out: no data, no training, ends with Ctrl-C.
 
@@ -112,10 +111,8 @@ def launch(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for all sites. Default: next free runs/run-NNN.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: a.b=value. May be repeated.")
-    ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Plain TCP instead of mutual TLS.")] = False,
+    set_: Set = None,
+    insecure: Insecure = False,
     data_dir: DataDir = None,
 ) -> None:
     """Try a whole mesh of real processes on this machine.
@@ -137,14 +134,14 @@ def launch(
         raise InputError(f"--engine must be one that starts processes; got '{engine}'. {nearest(engine, LAUNCHED)}")
     if insecure and engine != "zenoh":
         raise InputError("--insecure must go with --engine zenoh; ray has no certificates to do without. Leave it out.")
-    overrides = [*at_data_dir(data_dir), *(set_ or [])]
-    folder, settings = out or next_free(), load_config(config, overrides)
+    given = overrides(data_dir, set_)
+    folder, settings = out or next_free(), load_config(config, given)
     if engine == "zenoh":
         metrics = start(settings, folder, insecure=insecure)
     else:
         if settings.engine.name != engine:
-            settings = load_config(config, [*overrides, f'engine={{name="{engine}"}}'])
+            settings = load_config(config, [*given, f'engine={{name="{engine}"}}'])
         with screen.Board() as board:
             metrics = run(settings, folder, progress=board.track(folder.name, settings.rounds)).metrics
-    screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
+    screen.table([metrics])
     screen.say(f"Results: {folder}")

@@ -1,4 +1,4 @@
-"""What the terminal shows: progress, tables, catalogues, complaints."""
+"""What the terminal shows: progress, tables, a run as it goes, complaints."""
 
 import math
 import time
@@ -8,37 +8,22 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
-from ratemesh.data import DATASETS, PARTITIONS
-from ratemesh.encoders import ENCODERS
-from ratemesh.engines import ENGINES
-from ratemesh.errors import InputError, RatemeshWarning
+from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.experiment import Progress as OnRound
-from ratemesh.experiment.presets import PRESETS
 from ratemesh.experiment.trials import Interval, TrialsResult
-from ratemesh.graph import TOPOLOGIES
-from ratemesh.messages.codecs import CODECS
-from ratemesh.methods import METHODS
-from ratemesh.metrics.table import LABEL_AWARE, METRICS
+from ratemesh.metrics.table import CURVES, LABEL_AWARE, METRICS
 from ratemesh.report.wording import DASH, in_bytes
-from ratemesh.specs import NamedSpec, Spec, nearest
+
+BARS = "▁▂▃▄▅▆▇█"
 
 console = Console(soft_wrap=False, highlight=False)
 errors = Console(stderr=True, highlight=False)
-
-CATALOGUES: dict[str, Mapping[str, type[NamedSpec]]] = {
-    "codecs": CODECS,
-    "datasets": DATASETS,
-    "encoders": ENCODERS,
-    "engines": ENGINES,
-    "methods": METHODS,
-    "partitions": PARTITIONS,
-    "topologies": TOPOLOGIES,
-}
 
 
 class Board:
@@ -161,30 +146,45 @@ def _number(key: str, value: float | None) -> str:
     return f"{100 * value:.{metric.digits}f} %" if metric.unit == "percent" else f"{value:.{metric.digits}f}"
 
 
-def catalogue(what: str) -> None:
-    """Print the names of one kind with their settings."""
-    if what == "presets":
-        console.print("\n".join(PRESETS))
-        return
-    if what not in CATALOGUES:
-        raise InputError(f"list takes a kind of thing; got '{what}'. {nearest(what, [*CATALOGUES, 'presets'])}")
-    for name, cls in CATALOGUES[what].items():
-        console.print(f"[bold]{name}[/bold]  {(cls.__doc__ or '').splitlines()[0]}", soft_wrap=True)
-        _settings(cls, "  ")
+def view(name: str, records: Sequence[dict[str, Any]], rounds: int) -> Group:
+    """Return what is shown of a run's records."""
+    if not records:
+        return Group(Text(f"{name}: no round is recorded yet"))
+    return Group(Text(f"{name}: round {len(records)} of {rounds}", style="bold"), _curves(records), _nodes(records[-1]))
 
 
-def _settings(cls: type[Spec], indent: str) -> None:
-    for name, field in cls.model_fields.items():
-        inner = field.annotation
-        if name == "name":
-            continue
-        if isinstance(inner, type) and issubclass(inner, Spec) and not issubclass(inner, NamedSpec):
-            console.print(f"{indent}{name}.", markup=False)
-            _settings(inner, indent + "  ")
-        else:
-            value = field.get_default()
-            default = "required" if field.is_required() else f"= {getattr(value, 'name', value)}"
-            console.print(f"{indent}{name} {default}  {field.description or ''}", soft_wrap=True, markup=False)
+def _curves(records: Sequence[dict[str, Any]], width: int = 40) -> Table:
+    """Return a row a curve: first value, sparkline, last value."""
+    out = Table(box=None, show_header=False, padding=(0, 1))
+    for key, label in CURVES.items():
+        values = [v for record in records if isinstance(v := record.get(key), int | float)]
+        if values:
+            out.add_row(label, f"{values[0]:.3g}", sparkline(values, width), f"{values[-1]:.3g}")
+    return out
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return values as a line of block characters, thinned out to `width`; flat where nothing changes.
+
+    >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8)
+    '▁▂▃▄▅▆▇█'
+    """
+    count = min(width, len(values))
+    shown = [values[round(i * (len(values) - 1) / max(count - 1, 1))] for i in range(count)]
+    low, high = min(shown), max(shown)
+    step = (high - low) / (len(BARS) - 1)
+    return "".join(BARS[round((value - low) / step) if step else 0] for value in shown)
+
+
+def _nodes(record: dict[str, Any]) -> Table:
+    """Return the last round of every node."""
+    keys = [key for key in CURVES if key in record["nodes"][0]]
+    out = Table(box=None, padding=(0, 1))
+    for heading in ("node", *(CURVES[key] for key in keys)):
+        out.add_column(heading, justify="right")
+    for i, node in enumerate(record["nodes"]):
+        out.add_row(str(i), *("–" if node[key] is None else f"{node[key]:.3g}" for key in keys))
+    return out
 
 
 def say(message: str) -> None:
