@@ -131,7 +131,9 @@ def test_runs_repeat_and_stay_finite(case: tuple[str, str], graph: str) -> None:
         again, _ = play(other, t)
         assert str(logs) == str(again)  # str: NaN, where there is no neighbour, equals itself
         assert all(torch.isfinite(torch.tensor([log["reduction"], log["expand"]])).all() for log in logs)
-        assert {(i, j) for _, i, j in traffic.messages} <= {pair for i, j in GRAPHS[graph].edges for pair in ((i, j), (j, i))}
+        assert {(i, j) for _, i, j in traffic.messages} <= {
+            pair for i, j in GRAPHS[graph].edges for pair in ((i, j), (j, i))
+        }
     assert_same(states(one), states(other))
 
 
