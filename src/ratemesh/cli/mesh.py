@@ -136,7 +136,7 @@ def launch(
     if engine not in LAUNCHED:
         raise InputError(f"--engine must be one that starts processes; got '{engine}'. {nearest(engine, LAUNCHED)}")
     if insecure and engine != "zenoh":
-        raise InputError("--insecure must go with --engine zenoh; ray has no certificates to leave out. Leave it out.")
+        raise InputError("--insecure must go with --engine zenoh; ray has no certificates to do without. Leave it out.")
     overrides = [*at_data_dir(data_dir), *(set_ or [])]
     folder, settings = out or next_free(), load_config(config, overrides)
     if engine == "zenoh":
@@ -146,5 +146,5 @@ def launch(
             settings = load_config(config, [*overrides, f'engine={{name="{engine}"}}'])
         with screen.Board() as board:
             metrics = run(settings, folder, progress=board.track(folder.name, settings.rounds)).metrics
-    screen.table([metrics])
+    screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
     screen.say(f"Results: {folder}")

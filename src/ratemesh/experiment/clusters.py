@@ -17,8 +17,7 @@ from ratemesh.graph.clusters import (
 )
 from ratemesh.graph.optimal_clusters import optimal_label_cover
 from ratemesh.graph.topology import Topology
-from ratemesh.methods.alg3 import Alg3
-from ratemesh.training.cluster_plan import ClusterPlan
+from ratemesh.methods.alg3 import Alg3, ClusterPlan
 
 
 @dataclass(frozen=True)

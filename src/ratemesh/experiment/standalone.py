@@ -38,7 +38,7 @@ class SitePlan(Plan):
         table = shared.model_dump(mode="json", exclude_none=True) | {k: v for k, v in own.items() if v}
         super().__init__(make_config(table))
         spec.check(self.topology.nodes)
-        if shared.method.needs_every_message:
+        if shared.method.messages.needs_every:
             raise InputError(
                 "method.codec must not be delta between sites: a difference to a lost message cannot be read. "
                 "Take int8, half or lowrank."
@@ -61,6 +61,7 @@ def run_node(spec: SiteSpec, *, say: Say, progress: Progress | None = None) -> d
     """Play all rounds of one site and return its summary; goes on where an earlier start of it ended."""
     with pinned(spec.site.threads):
         plan = SitePlan(spec)
+        plan.check_room(1)
         plan.config.local.check(tuple(plan.data.X_train.shape[1:]))
         out = spec.site.out
         folder = RunFolder(out) if (out / "config.toml").is_file() else RunFolder.create(out, plan.config)
@@ -90,7 +91,10 @@ def _join_and_play(
     site: ExperimentSite, folder: RunFolder, spec: SiteSpec, done: int, say: Say, progress: Progress | None
 ) -> None:
     run, me, link = spec.fingerprint(), spec.index, spec.link()
-    peer = Peer(me, len(spec.peers), run, spec.rules(), lambda start: ZenohTransport(link, me, run, start), say=say)
+    rules = spec.rules()
+    if site.plan.config.method.messages.server is not None:  # an old answer of a server would undo a round of training
+        rules = replace(rules, staleness=0)
+    peer = Peer(me, len(spec.peers), run, rules, lambda start: ZenohTransport(link, me, run, start), say=say)
     rounds = site.plan.config.rounds
     try:
         peer.join(done + 1, SETTLE_SECONDS)
