@@ -140,7 +140,7 @@ class Plan(SiteFactory):
 
     def clusters(self) -> list[tuple[int, ...]]:
         """Return the clusters that the method forms of these nodes; empty for methods that know none."""
-        return self.config.method.clusters(self.labels(), self.data.num_classes)
+        return self.config.method.clusters(self.labels(), self.topology, self.data.num_classes)
 
     def memory(self, clusters: Sequence[Sequence[int]]) -> "Memory":
         """Estimate what the nodes' networks take, a replica for every cluster that a node is in."""
@@ -174,6 +174,7 @@ class Plan(SiteFactory):
             local=config.local.over(config.rounds),
             seed=config.seed,
             labels=tuple(self.labels()),
+            clusters=tuple(self.clusters()),
             kinds=tuple(str(config.encoder_of(i)) for i in range(self.topology.nodes)),
         )
 

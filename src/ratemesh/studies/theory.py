@@ -112,6 +112,7 @@ class Problem:
 def make_problem(method: str, features: Sequence[FreeFeatures], graph: Topology, setting: Setting) -> Problem:
     """Return the problem of a graph whose node i has features[i]; Algorithm 3 finds its parts by Algorithm 2."""
     labels = tuple(tuple(own.y.unique().tolist()) for own in features)
+    clusters = label_cover_clusters(labels) if method == "alg3" else []
     m = sum(len(own.y) for own in features)
     nodes = [
         Node(
@@ -125,11 +126,11 @@ def make_problem(method: str, features: Sequence[FreeFeatures], graph: Topology,
             local=LocalSpec(),
             seed=setting.seed,
             labels=labels,
+            clusters=tuple(clusters),
         )
         for i, own in enumerate(features)
     ]
-    alone: list[tuple[int, ...]] = [(i,) for i in range(len(nodes))]
-    return Problem(method, nodes, label_cover_clusters(labels) if method == "alg3" else alone, setting.eps2)
+    return Problem(method, nodes, clusters or [(i,) for i in range(len(nodes))], setting.eps2)
 
 
 def iid_problem(setting: Setting) -> Problem:
@@ -208,7 +209,7 @@ def watch(setting: Setting, pace: Pace) -> Seen:
     """Run Algorithm 1 on (opt1) and return what Theorem 2 speaks of."""
     untrained = Rounds(iid_problem(setting).programs(pace, steps=0)).play(1).logs
     programs = iid_problem(setting).programs(pace)
-    slopes = [gradients(cast("Alg1Program", program).trainer) for program in programs]
+    slopes = [gradients(cast("Alg1Program", program).learner.trainer) for program in programs]
     engine = Rounds(programs)
     for t in range(1, pace.rounds + 1):
         engine.play(t)
