@@ -150,7 +150,7 @@ class Plan(SiteFactory):
 
     def clusters(self) -> list[tuple[int, ...]]:
         """Return the clusters that the method forms of these nodes; empty for methods that know none."""
-        return self.config.method.clusters(self.labels(), self.data.num_classes)
+        return self.config.method.clusters(self.labels(), self.topology, self.data.num_classes)
 
     def memory(self, clusters: Sequence[Sequence[int]]) -> "Memory":
         """Estimate what the nodes' networks take, a replica for every cluster that a node is in."""
@@ -181,9 +181,14 @@ class Plan(SiteFactory):
             encoder=config.encoder_of(index).build(self.shape, config.d, config.seed, *names),
             local=config.local.over(config.rounds),
             seed=config.seed,
-            labels=tuple(self.labels()),
-            kinds=tuple(str(config.encoder_of(i)) for i in range(self.topology.nodes)),
+            **self._known_to_all,
         )
+
+    @cached_property
+    def _known_to_all(self) -> dict[str, Any]:
+        """What every node knows of all nodes; clusters may take long to find."""
+        kinds = tuple(str(self.config.encoder_of(i)) for i in range(self.topology.nodes))
+        return {"labels": tuple(self.labels()), "clusters": tuple(self.clusters()), "kinds": kinds}
 
 
 class ExperimentSite:

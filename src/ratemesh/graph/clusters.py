@@ -132,25 +132,19 @@ def critical_path(clusters: Sequence[Sequence[int]]) -> int:
     return max(free.values(), default=0)
 
 
-def split_holders(topology: Topology, labels: Sequence[Collection[int]]) -> dict[int, list[list[int]]]:
-    """Return the labels whose holders are not joined through each other, with the groups that they fall into.
+def split_in_words(topology: Topology, labels: Sequence[Collection[int]]) -> list[str]:
+    """Say whose statistics of which label cannot meet, and what edges would mend it; nothing of nodes without edges.
 
     Only holders send the statistics of a label: others do not pass them on.
 
     Args:
         labels: K_i of every node.
-
-    >>> split_holders(Topology(3, ((0, 1), (1, 2))), [{0, 1}, {1}, {0, 1}])
-    {0: [[0], [2]]}
     """
-    every = sorted(set().union(*labels))
-    groups = {k: topology.components([i for i, held in enumerate(labels) if k in held]) for k in every}
-    return {k: found for k, found in groups.items() if len(found) > 1}
-
-
-def split_in_words(topology: Topology, labels: Sequence[Collection[int]]) -> list[str]:
-    """Say whose statistics of which label cannot meet, and what edges would mend it; nothing of nodes without edges."""
-    split = split_holders(topology, labels) if topology.edges else {}
+    split = {}
+    for k in sorted(set().union(*labels)) if topology.edges else []:
+        groups = topology.components([i for i, held in enumerate(labels) if k in held])
+        if len(groups) > 1:
+            split[k] = groups
     if not split:
         return []
     who = [f"label {k} of nodes {' and '.join(map(braced, groups))}" for k, groups in split.items()]

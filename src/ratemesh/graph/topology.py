@@ -76,7 +76,7 @@ class TopologySpec(NamedSpec):
         topology = self.draw(seed)
         if not topology.is_connected:
             raise InputError(
-                f"graph must be connected; '{self.name}' falls into {named(topology.components())}. "
+                f"graph must be connected; '{self.name}' falls into {components_in_words(topology.components())}. "
                 "Add edges between them, or use graph.name = 'empty' for independent nodes."
             )
         return topology
@@ -91,7 +91,7 @@ def braced(nodes: Sequence[int]) -> str:
     return "{" + ", ".join(map(str, nodes[:12])) + (", …" if len(nodes) > 12 else "") + "}"
 
 
-def named(components: list[list[int]]) -> str:
+def components_in_words(components: list[list[int]]) -> str:
     """Return components in words, many of them cut."""
     more = f" and {len(components) - 8} more" if len(components) > 8 else ""
     return f"{len(components)} components: {', '.join(map(braced, components[:8]))}{more}"
@@ -239,3 +239,15 @@ class Schedule(TopologySpec):
 def of_edges(nodes: int, edges: Iterable[tuple[int, int]]) -> Topology:
     """Return the topology with these edges; direction, repeats and loops do not count."""
     return Topology(nodes, tuple(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]})))
+
+
+TOPOLOGIES: dict[str, type[TopologySpec]] = {
+    "complete": Complete,
+    "edge_file": EdgeFile,
+    "empty": Empty,
+    "erdos_renyi": ErdosRenyi,
+    "grid": Grid,
+    "ring": Ring,
+    "schedule": Schedule,
+    "star": Star,
+}
