@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratemesh.core.moments import nearest_moments
+from ratemesh.core.stats import nearest_moments
 from ratemesh.engines.rounds import nbytes
 from ratemesh.messages.formats import FORMATS
 from ratemesh.messages.statistics import StatsMessage, message_bytes

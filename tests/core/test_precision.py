@@ -5,8 +5,8 @@ import torch
 
 from ratemesh.core.checks import working_precision
 from ratemesh.core.consensus import consensus_loss, mcr2_loss
+from ratemesh.core.lagrangian import RunningStats
 from ratemesh.core.rates import coding_rate, rate_reduction
-from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
 

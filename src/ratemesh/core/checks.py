@@ -79,6 +79,13 @@ def check_features(Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True)
             )
 
 
+def check_labelled(Z: Tensor, y: Tensor) -> None:
+    """Require features (m, d) and labels (m,) of at least one sample and any number of classes."""
+    if not y.numel():
+        raise InputError("y must hold labels at every node; it is empty at one. Leave nodes without samples out.")
+    check_features(Z, y, max(int(y.max()) + 1, 1), unit=False)
+
+
 def check_eps2(eps2: float) -> None:
     """Require a positive distortion ε²."""
     if not eps2 > 0:
@@ -86,7 +93,7 @@ def check_eps2(eps2: float) -> None:
 
 
 def working_precision(dtype: torch.dtype, d: int, eps2: float) -> torch.dtype:
-    """Return the precision to compute a loss of features of this one in: float64 where `EXACT` asks for it."""
+    """Return the precision to compute the loss of features of this dtype in: float64 beyond `EXACT`."""
     least = torch.promote_types(dtype, torch.float32)  # half precision cannot factorise
     return torch.float64 if d / eps2 * torch.finfo(least).eps > EXACT else least
 

@@ -14,9 +14,9 @@ from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
-from ratemesh.metrics.evaluate import Learned, evaluate, subspace_accuracies
+from ratemesh.metrics.accuracies import accuracies
+from ratemesh.metrics.evaluate import Learned, evaluate
 from ratemesh.metrics.geometry import relative_distance
-from ratemesh.metrics.partial import own_accuracy, partial_accuracies
 from ratemesh.threads import pinned
 
 
@@ -68,10 +68,7 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     stats, passes = _stats(engine)
     Z_test = torch.stack([answer["Z"] for answer in engine.ask(Site.features, "test")])
     with pinned(1):  # this process's own number of threads depends on the workers
-        pooled, y = ClassStats.sum(stats), plan.data.y_test
-        found = subspace_accuracies(pooled, Z_test, y, plan.rule)
-        found |= own_accuracy(stats, Z_test, y)
-        found |= partial_accuracies(stats, Z_test, y, plan.rule)
+        found = accuracies(stats, Z_test, plan.data.y_test, plan.rule)
     return {**found, "sample_passes": passes}
 
 

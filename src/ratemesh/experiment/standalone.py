@@ -19,7 +19,7 @@ from ratemesh.experiment.records import SCHEMA, RunFolder, round_record
 from ratemesh.experiment.site_files import SiteSpec
 from ratemesh.experiment.storage import write_json
 from ratemesh.graph import Topology
-from ratemesh.metrics.evaluate import subspace_accuracies
+from ratemesh.metrics.accuracies import subspace_accuracies
 from ratemesh.threads import pinned
 from ratemesh.training.protocol import Node
 

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ratemesh.core.moments import nearest_moments
+from ratemesh.core.stats import nearest_moments
 from ratemesh.errors import RatemeshError
 from ratemesh.specs import NamedSpec
 

@@ -12,8 +12,8 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
+from ratemesh.core.consensus import Robust, majority
 from ratemesh.core.lagrangian import Coupling, lagrangian
-from ratemesh.core.robust import Robust, majority
 from ratemesh.graph import Topology
 from ratemesh.messages.formats import Payload
 from ratemesh.messages.statistics import StatsMessage
@@ -25,7 +25,7 @@ from ratemesh.training.protocol import Exchange, Inbox, MethodSpec, Node, NodePr
 
 
 class RobustSpec(Spec):
-    """Against neighbours that send well-formed lies (see `core.robust`)."""
+    """Against neighbours that send well-formed lies (see `core.consensus.majority`)."""
 
     fold: Robust = Field("off", description="median or trimmed: what most neighbours say, instead of what each says")
     drop: int = Field(1, ge=1, description="trimmed: neighbours left out of a class, never half of them or more")

@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ratemesh.core.consensus import coupled_loss, dual_step, edge_weights, fold_neighbours
-from ratemesh.core.lagrangian import Coupling
+from ratemesh.core.lagrangian import Coupling, RunningStats
 from ratemesh.core.rates import ConsensusTerms
-from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
