@@ -181,10 +181,14 @@ class Plan(SiteFactory):
             encoder=config.encoder_of(index).build(self.shape, config.d, config.seed, *names),
             local=config.local.over(config.rounds),
             seed=config.seed,
-            labels=tuple(self.labels()),
-            clusters=tuple(self.clusters()),
-            kinds=tuple(str(config.encoder_of(i)) for i in range(self.topology.nodes)),
+            **self._known_to_all,
         )
+
+    @cached_property
+    def _known_to_all(self) -> dict[str, Any]:
+        """What every node knows of all nodes; clusters may take long to find."""
+        kinds = tuple(str(self.config.encoder_of(i)) for i in range(self.topology.nodes))
+        return {"labels": tuple(self.labels()), "clusters": tuple(self.clusters()), "kinds": kinds}
 
 
 class ExperimentSite:
