@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ratemesh.data.augment import AugmentSpec
-from ratemesh.data.warp import affine_map, crop_map, flip_map, move_pixels, shift_map, warp
+from ratemesh.data.pixels import affine_map, crop_map, flip_map, move_pixels, shift_map, warp
 from ratemesh.encoders.encoder import as_float
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config

@@ -7,18 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratemesh.data.skew import SCENARIOS
+from ratemesh.data.partition import SCENARIOS
 from ratemesh.errors import InputError, RatemeshWarning
+from ratemesh.graph import optimal_clusters
 from ratemesh.graph.clusters import (
     cover_cost,
     hops_inside,
-    is_label_cover,
     label_cover_clusters,
     memberships,
     replicas,
 )
-from ratemesh.graph.optimal_clusters import optimal_label_cover
+from ratemesh.graph.optimal_clusters import clusters_by, optimal_label_cover
 from ratemesh.graph.topology import Empty, ErdosRenyi, Ring, Star, of_edges
+
+
+def is_label_cover(clusters, labels):
+    """Whether every cluster holds every label, every agent is in a cluster, and in none twice."""
+    return (
+        {i for cluster in clusters for i in cluster} == set(range(len(labels)))
+        and all(len(set(cluster)) == len(cluster) for cluster in clusters)
+        and all(set().union(*(labels[i] for i in cluster)) == set().union(*labels) for cluster in clusters)
+    )
 
 
 @st.composite
@@ -125,14 +134,14 @@ def test_hops_are_shortest_paths_over_pairs():
     assert Empty(nodes=2).build(0).distances()[0] == [0, float("inf")]
 
 
-def best_by_trying(labels, distances, at_least, most=4):
+def best_by_trying(labels, distances, at_least, most=4, rule="fewest-replicas"):
     """The lowest cost of all covers of at most `most` clusters."""
     K = max(map(max, labels)) + 1
     every = range(len(labels))
     subsets = (c for n in every for c in combinations(every, n + 1))
     sets = [c for c in subsets if set().union(*(labels[i] for i in c)) == set(range(K))]
     covers = (c for S in range(at_least, most + 1) for c in combinations_with_replacement(sets, S))
-    return min(cover_cost(c, distances, at_least) for c in covers if set().union(*c) == set(every))
+    return min(cover_cost(c, distances, at_least, rule) for c in covers if set().union(*c) == set(every))
 
 
 @settings(max_examples=40)
@@ -175,6 +184,56 @@ def test_hops_decide_between_equal_covers():
     labels = [[0], [1], [0], [1]]
     assert label_cover_clusters(labels) == [(0, 1), (2, 3)]
     assert optimal_label_cover(labels, line) == [(0, 3), (1, 2)]
+
+
+@settings(max_examples=40)
+@given(tables(agents=4, classes=4), st.integers(0, 100), st.sampled_from([ErdosRenyi, Ring, Star]))
+def test_the_nearest_clusters_are_those_of_trying_everything(labels, seed, graph):
+    """Four agents never need more than four clusters, each having a member that is in no other."""
+    topology = graph(nodes=len(labels)).build(seed)
+    clusters = clusters_by("nearest", labels, topology)
+    assert is_label_cover(clusters, labels)
+    cost = cover_cost(clusters, topology.distances(), rule="nearest")
+    assert cost[:3] == best_by_trying(labels, topology.distances(), 1, rule="nearest")[:3]
+
+
+@settings(max_examples=30)
+@given(tables(agents=7), st.integers(0, 100), st.sampled_from([ErdosRenyi, Ring, Star]))
+def test_every_rule_covers_and_is_never_worse_than_the_printed_one_at_its_aim(labels, seed, graph):
+    topology = graph(nodes=len(labels)).build(seed)
+    covers = {rule: clusters_by(rule, labels, topology) for rule in ("printed", "fewest-replicas", "nearest")}
+    assert covers["printed"] == label_cover_clusters(labels)
+    assert all(is_label_cover(clusters, labels) for clusters in covers.values())
+    costs = {rule: cover_cost(clusters, topology.distances()) for rule, clusters in covers.items()}
+    assert costs["fewest-replicas"][1] == 0
+    assert costs["nearest"][2] <= min(costs["printed"][2], costs["fewest-replicas"][2])
+
+
+@pytest.mark.parametrize("rule", ["fewest-replicas", "nearest"])
+def test_agents_that_work_the_clusters_out_apart_agree(rule):
+    labels = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3), (0, 3)]
+    found = []
+    for rows in (labels, [list(reversed(row)) for row in labels], [set(row) for row in labels]):
+        optimal_clusters._best_cover.cache_clear()  # as in another process
+        found.append(clusters_by(rule, rows, ErdosRenyi(nodes=7).build(0)))
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_replica_spares_a_long_way():
+    """On a line 0–1–…–5 the only holder of label 1 sits in the middle: one cluster has 35 hops, pairs with it 9."""
+    line = of_edges(6, [(i, i + 1) for i in range(5)])
+    labels = [[0], [0], [0, 1], [0], [0], [0]]
+    assert clusters_by("fewest-replicas", labels, line) == [(0, 1, 2, 3, 4, 5)]
+    assert clusters_by("nearest", labels, line) == [(0, 2), (1, 2), (2, 3), (2, 4), (2, 5)]
+
+
+@pytest.mark.parametrize("rule", ["fewest-replicas", "nearest"])
+def test_a_run_does_not_go_on_with_clusters_that_depend_on_the_machine(rule, monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = [rng.choice(10, 5, replace=False).tolist() for _ in range(16)]
+    monkeypatch.setattr(optimal_clusters, "TIME_LIMIT", 0.01)
+    with pytest.raises(InputError, match=rf"for these 16 agents; got '{rule}', which was not found in 0\.01 s"):
+        clusters_by(rule, labels, ErdosRenyi(nodes=16).build(0))
 
 
 def test_out_of_time_means_a_warning_and_what_is_known():

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from ratemesh.data.augment import AugmentSpec
-from ratemesh.data.colour import blur, colour_matrices, recolour, solarize
+from ratemesh.data.pixels import blur, colour_matrices, recolour, solarize
 from test_augment import column, draw, images
 
 

@@ -1,15 +1,18 @@
 """Data sets: nothing lost, nothing twice, known truth where it is promised."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratemesh.data import DATASETS, DatasetSpec, is_partition
-from ratemesh.data.datasets import Digits, Subspaces, split
+from ratemesh.data import DATASETS, DatasetSpec
+from ratemesh.data.dataset import Digits, Subspaces, split
 from ratemesh.errors import InputError
 from ratemesh.seeds import child_seed, generator, seeded
 from ratemesh.specs import resolve
+from test_partition import is_partition
 
 seeds = st.integers(0, 10_000)
 
@@ -31,7 +34,7 @@ def test_digits_are_the_embedded_set():
     assert (data.X_train.shape[1:], data.X_train.dtype, data.y_train.dtype) == ((1, 8, 8), torch.float32, torch.int64)
     assert len(data.y_train) + len(data.y_test) == 1797
     assert len(data.y_test) == pytest.approx(0.2 * 1797, abs=1)
-    assert data.num_classes == 10
+    assert (data.num_classes, data.classes) == (10, tuple("0123456789"))
     pixels = torch.cat([data.X_train, data.X_test])
     assert (pixels.min().item(), pixels.max().item()) == (0, 1)
     counts = torch.bincount(data.y_train) + torch.bincount(data.y_test)
@@ -49,6 +52,12 @@ def test_held_out_part_is_what_is_asked_for():
     data = Digits(test_fraction=0.5).load(0)
     per_class = torch.bincount(data.y_test) / (torch.bincount(data.y_train) + torch.bincount(data.y_test))
     assert (per_class - 0.5).abs().max() < 1 / 170
+
+
+def test_names_of_classes_do_not_change_the_digest():
+    data = Subspaces(classes=3).load(0)
+    assert data.classes == ("0", "1", "2")
+    assert replace(data, classes=("ant", "bee", "cow")).digest() == data.digest()
 
 
 @pytest.mark.parametrize("spec", [Subspaces(noise=0), Subspaces(classes=3, ambient=10, rank=2, per_class=8, noise=0)])

@@ -10,9 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from ratemesh.data import DATASETS
-from ratemesh.data.files import Folder, Mnist, Npz, Parquet
-from ratemesh.data.readers import arrays
+from ratemesh.data import DATASETS, arrays
+from ratemesh.data.arrays import Npz
+from ratemesh.data.parquet import Parquet
+from ratemesh.data.pictures import Folder
+from ratemesh.data.published import Mnist
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import load_config
 from ratemesh.experiment.plan import Plan
@@ -43,7 +45,7 @@ def npz(path, x=HWC, y=LABELS, **changes):
 def test_npz_in_every_shape(tmp_path, x, shape, dtype):
     data = Npz(path=npz(tmp_path / "a.npz", x)).load(0)
     assert (tuple(data.X_train.shape), data.X_train.dtype) == ((30, *shape), dtype)
-    assert (len(data.X_test), data.num_classes, data.class_names) == (9, 3, None)
+    assert (len(data.X_test), data.num_classes, data.classes) == (9, 3, ("0", "1", "2"))
     expected = HWC.transpose(0, 3, 1, 2)[:, : shape[0]] if dtype is torch.uint8 else x.reshape(30, *shape)
     assert np.array_equal(data.X_train.numpy(), expected.astype(data.X_train.numpy().dtype))
 
@@ -63,7 +65,7 @@ def test_channels_can_be_said(tmp_path):
         (LABELS + 4, ("4", "5", "6")),
         (LABELS * 5, ("0", "5", "10")),
         (np.array(["b", "a", "c"])[LABELS], ("a", "b", "c")),
-        (LABELS[:, None].astype(float), None),
+        (LABELS[:, None].astype(float), ("0", "1", "2")),
         (LABELS > 0, ("False", "True")),
         (LABELS - 1, ("-1", "0", "1")),
     ],
@@ -71,9 +73,8 @@ def test_channels_can_be_said(tmp_path):
 )
 def test_labels_are_mapped_and_names_kept(tmp_path, y, names):
     data = Npz(path=npz(tmp_path / "a.npz", y=y)).load(0)
-    assert data.class_names == names
-    words = data.class_names or ("0", "1", "2")
-    assert [words[code] for code in data.y_train] == [
+    assert data.classes == names
+    assert [data.classes[code] for code in data.y_train] == [
         str(int(v) if isinstance(v, float) else v) for v in y.ravel().tolist()
     ]
     assert data.y_train.dtype == torch.int64
@@ -148,7 +149,7 @@ def test_folders_of_pictures(tree):
     (tree / "train" / "cat" / "notes.txt").write_text("not a picture")
     data = Folder(path=tree).load(0)
     assert (tuple(data.X_train.shape), tuple(data.X_test.shape)) == ((12, 3, 8, 6), (6, 3, 8, 6))
-    assert data.class_names == ("2", "10", "cat")
+    assert data.classes == ("2", "10", "cat")
     first_cat = data.X_train[data.y_train == 2][0]
     assert np.array_equal(first_cat.numpy(), HWC[2].transpose(2, 0, 1))
     again = Folder(path=tree).load(0)
@@ -230,7 +231,7 @@ def test_parquet_of_pictures(tmp_path, column):
     data = Parquet(path=tmp_path / "t").load(0)
     assert np.array_equal(data.X_train.numpy(), HWC.transpose(0, 3, 1, 2))
     assert (data.y_train.tolist(), len(data.y_test)) == (LABELS.tolist(), 6)
-    assert data.class_names == ("ant", "bee", "cow")
+    assert data.classes == ("ant", "bee", "cow")
     assert torch.equal(Mnist(path=tmp_path / "t").load(0).X_test, data.X_test)
 
 
@@ -238,7 +239,7 @@ def test_parquet_of_vectors_and_words(tmp_path):
     vectors = DRAW.normal(size=(30, 5)).astype(np.float32)
     path = table(tmp_path / "v.parquet", 30, emb=list(vectors), kind=np.array(["p", "q", "r"])[LABELS])
     data = Parquet(path=path, column="emb", label="kind", test_fraction=0.5).load(0)
-    assert (tuple(data.X_train.shape), data.class_names) == ((15, 5), ("p", "q", "r"))
+    assert (tuple(data.X_train.shape), data.classes) == ((15, 5), ("p", "q", "r"))
     together = np.concatenate([data.X_train.numpy(), data.X_test.numpy()])
     assert np.array_equal(np.sort(together, axis=0), np.sort(vectors, axis=0))
 

@@ -154,6 +154,7 @@ def test_a_network_of_ones_own_can_be_wrapped():
     ("table", "message"),
     [
         ("conv5", r"encoder\.name must be a known encoder; got 'conv5'\. Did you mean 'conv4'\? Known: conv4, mlp"),
+        ({"width": 0.5}, r"encoder\.name must name an encoder; got None\. Known: conv4, mlp"),
         ({"name": "conv4", "width": 0}, r"encoder\.width: .*greater than 0; got 0"),
         ({"name": "mlp", "hiden": [3]}, r"encoder\.hiden is not a setting\. Did you mean 'hidden'\?"),
     ],

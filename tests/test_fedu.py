@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ratemesh.encoders.networks import Conv4, Mlp
-from ratemesh.encoders.resnet import ResNet18
+from ratemesh.encoders.networks import Conv4, Mlp, ResNet18
 from ratemesh.errors import RatemeshError
 from ratemesh.methods.fedu import FedU, FedUProgram, watched_weights
 from ratemesh.training.averaging import weights_of

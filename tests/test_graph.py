@@ -19,7 +19,7 @@ from ratemesh.graph.topology import (
     Star,
     Topology,
     TopologySpec,
-    named,
+    components_in_words,
     of_edges,
 )
 from ratemesh.specs import resolve
@@ -198,5 +198,5 @@ def test_missing_or_binary_edge_file(tmp_path):
 
 
 def test_long_lists_of_components_are_cut():
-    assert named([[i] for i in range(11)]).endswith("{7} and 3 more")
-    assert "{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …}" in named([list(range(20))])
+    assert components_in_words([[i] for i in range(11)]).endswith("{7} and 3 more")
+    assert "{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …}" in components_in_words([list(range(20))])

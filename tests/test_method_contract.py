@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ratemesh.data.datasets import Subspaces
-from ratemesh.data.partition import stratified
+from ratemesh.data.dataset import Subspaces
+from ratemesh.data.partition import Stratified
 from ratemesh.encoders.networks import Mlp
 from ratemesh.engines.meter import Traffic
 from ratemesh.engines.rounds import RoundMail
@@ -59,7 +59,7 @@ GRAPHS = {"line": LINE, "one node": of_edges(1, []), "no edges": of_edges(3, [])
 
 def nodes(topology: Topology, seed: int = 0) -> list[Node]:
     data = Subspaces(classes=3, ambient=8, rank=2, per_class=20).load(seed)
-    parts = stratified(data.y_train, topology.nodes, generator(seed, "parts"))
+    parts = Stratified().split(data.y_train, topology.nodes, data.num_classes, generator(seed, "parts"))
     return [
         Node(
             index=i,
@@ -72,6 +72,7 @@ def nodes(topology: Topology, seed: int = 0) -> list[Node]:
             local=LocalSpec(epochs=1, batch_size=8),
             seed=seed,
             labels=((0, 1, 2),) * topology.nodes,
+            clusters=tuple((j,) for j in range(topology.nodes)),
         )
         for i, part in enumerate(parts)
     ]

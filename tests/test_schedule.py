@@ -8,8 +8,7 @@ import pytest
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import resume, run
-from ratemesh.graph.schedule import Schedule
-from ratemesh.graph.topology import of_edges
+from ratemesh.graph.topology import Schedule, of_edges
 
 CHANGES = """
 [[change]]

@@ -26,6 +26,6 @@ def generator(seed: int, *names: object) -> torch.Generator:
 @contextmanager
 def seeded(seed: int, *names: object) -> Iterator[None]:
     """Seed torch's global generator inside the block only (layer initialisation, dropout)."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # all draws are on the CPU
         torch.manual_seed(child_seed(seed, *names))
         yield

@@ -57,7 +57,8 @@ def resolve(table: object, registry: Mapping[str, type[SpecT]], base: type[SpecT
         raise InputError(f"{where} must be a table or a name; got {table!r}. Write `[{where}]`.")
     name = table.get("name")
     if not isinstance(name, str) or not name:
-        raise InputError(f"{where}.name must name a {base.kind}; got {name!r}. {nearest('', registry)}")
+        article = "an" if base.kind[0] in "aeiou" else "a"
+        raise InputError(f"{where}.name must name {article} {base.kind}; got {name!r}. {nearest('', registry)}")
     cls = _import(name, base, where) if ":" in name else registry.get(name)
     if cls is None:
         raise InputError(f"{where}.name must be a known {base.kind}; got '{name}'. {nearest(name, registry)}")

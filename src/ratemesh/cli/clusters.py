@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "The members of a cluster hold every label between them; S_i is the number of clusters that a node is in. Hops: "
-    "shortest paths added over pairs of members, for each sends its statistics to every other."
+    "shortest paths added over pairs of members, because each sends its statistics to every other."
 )
 
 
@@ -34,7 +34,7 @@ def clusters(
     ] = 1,
     data_dir: DataDir = None,
 ) -> None:
-    """Show how Algorithm 2 clusters the nodes of a configuration, and whether Assumption 4 holds.
+    """Show how the nodes of a configuration cluster, by Algorithm 2 or method.clustering, and what that means.
 
     Example: `ratemesh clusters experiments/digits.toml --set partition=shards --out runs/clusters`
     """

@@ -111,7 +111,7 @@ class Plan:
 
     def clusters(self) -> list[tuple[int, ...]]:
         """Return the clusters that the method forms of these nodes; empty for methods that know none."""
-        return self.config.method.clusters(self.labels(), self.data.num_classes)
+        return self.config.method.clusters(self.labels(), self.topology, self.data.num_classes)
 
     def memory(self, clusters: Sequence[Sequence[int]]) -> "Memory":
         """Estimate what the nodes' networks take, a replica for every cluster that a node is in."""
@@ -141,6 +141,7 @@ class Plan:
             local=config.local.over(config.rounds),
             seed=config.seed,
             labels=tuple(self.labels()),
+            clusters=tuple(self.clusters()),
             kinds=tuple(f"{config.encoders[i % len(config.encoders)]}" for i in range(self.topology.nodes)),
         )
 

@@ -21,6 +21,7 @@ from ratemesh.experiment.plan import ExperimentSite, Plan
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.site_files import SiteSpec
 from ratemesh.experiment.storage import write_json
+from ratemesh.graph import Topology
 from ratemesh.metrics.accuracies import subspace_accuracies
 from ratemesh.threads import pinned
 from ratemesh.training.protocol import Node
@@ -46,7 +47,8 @@ class SitePlan(Plan):
                 "method.codec must not be delta between sites: a difference to a lost message cannot be read. "
                 "Take int8, half or lowrank."
             )
-        if spec.site.data and shared.method.clusters([tuple(range(self.data.num_classes))], self.data.num_classes):
+        every_label = tuple(range(self.data.num_classes))
+        if spec.site.data and shared.method.clusters([every_label], Topology(1, ()), len(every_label)):
             raise InputError(
                 "site.data must not be set with a method of clusters: nobody knows the other sites' labels."
             )

@@ -1,17 +1,21 @@
-"""Algorithm 2 of [1]: clusters of agents that together hold every label, and what such clusters cost."""
+"""Labels on a graph: Algorithm 2 of [1], what its clusters cost, and whether the holders of a label can agree on it."""
 
 from collections.abc import Collection, Sequence
 
 from ratemesh.errors import InputError
+from ratemesh.graph.topology import Topology, braced
 
 Cluster = tuple[int, ...]
+
+MOST = 4
+"""Labels and edges that a message names."""
 
 
 def label_cover_clusters(labels: Sequence[Collection[int]], num_classes: int | None = None) -> list[Cluster]:
     """Cluster agents so that every cluster holds every label; implements Alg. 2 of [1], ties to the lowest index.
 
     What is true of it: every agent is in a cluster, no agent in more than two, and all clusters but the last are
-    disjoint, for agents are replicated only when none is left. What is not: a replica need not stay needed once later
+    disjoint, since agents are replicated only when none is left. What is not: a replica need not stay needed once later
     ones are in, and an agent left over joins a cluster even if it brings no label that is missing (docs/clusters.md).
 
     Args:
@@ -25,7 +29,7 @@ def label_cover_clusters(labels: Sequence[Collection[int]], num_classes: int | N
     [(0, 1, 4), (1, 2, 3)]
     """
     K_ = [frozenset(row) for row in labels]  # l. 1: K_[i] is 𝒦_i
-    every_label = frozenset(range(check_labels(labels, num_classes)))
+    every_label = frozenset(range(check_held_labels(labels, num_classes)))
     agents = range(len(labels))
     clusters: list[Cluster] = []
     unclustered = set(agents)  # l. 2: 𝒱̄ ← 𝒱
@@ -49,20 +53,7 @@ def _most(agents: Collection[int], K_: Sequence[frozenset[int]], uncovered: froz
     return min(agents, key=lambda i: (-len(K_[i] & uncovered), i))
 
 
-def is_label_cover(
-    clusters: Sequence[Sequence[int]], labels: Sequence[Collection[int]], num_classes: int | None = None
-) -> bool:
-    """Whether every cluster holds every label, every agent is in a cluster, and in none twice."""
-    every_label = set(range(check_labels(labels, num_classes)))
-    members = [i for cluster in clusters for i in cluster]
-    return (
-        set(members) == set(range(len(labels)))
-        and all(len(set(cluster)) == len(cluster) for cluster in clusters)
-        and all(set().union(*(labels[i] for i in cluster)) >= every_label for cluster in clusters)
-    )
-
-
-def check_labels(labels: Sequence[Collection[int]], num_classes: int | None = None) -> int:
+def check_held_labels(labels: Sequence[Collection[int]], num_classes: int | None = None) -> int:
     """Return K, or say which agent holds nothing, which label is none, or which label nobody holds."""
     if not labels:
         raise InputError("labels must have a row an agent; got none. Give at least one agent its labels.")
@@ -110,11 +101,19 @@ def hops_inside(cluster: Sequence[int], distances: Sequence[Sequence[float]]) ->
 
 
 def cover_cost(
-    clusters: Sequence[Sequence[int]], distances: Sequence[Sequence[float]], at_least: int = 1
-) -> tuple[int, int, float, int]:
-    """Return what one cover is better by, in this order: clusters short of `at_least`, replicas, hops, clusters."""
+    clusters: Sequence[Sequence[int]],
+    distances: Sequence[Sequence[float]],
+    at_least: int = 1,
+    rule: str = "fewest-replicas",
+) -> tuple[int, float, float, int]:
+    """Return what one cover is better by, in this order: clusters short of `at_least`, replicas, hops, clusters.
+
+    By the rule "nearest" hops come before replicas.
+    """
     hops = sum(hops_inside(cluster, distances) for cluster in clusters)
-    return max(0, at_least - len(clusters)), replicas(clusters, len(distances)), hops, -len(clusters)
+    extra = replicas(clusters, len(distances))
+    first, second = (hops, extra) if rule == "nearest" else (extra, hops)
+    return max(0, at_least - len(clusters)), first, second, -len(clusters)
 
 
 def critical_path(clusters: Sequence[Sequence[int]]) -> int:
@@ -131,3 +130,33 @@ def critical_path(clusters: Sequence[Sequence[int]]) -> int:
         for i in cluster:
             now = free[i] = max(now, free.get(i, 0)) + 1
     return max(free.values(), default=0)
+
+
+def split_in_words(topology: Topology, labels: Sequence[Collection[int]]) -> list[str]:
+    """Say whose statistics of which label cannot meet, and what edges would mend it; nothing of nodes without edges.
+
+    Only holders send the statistics of a label: others do not pass them on.
+
+    Args:
+        labels: K_i of every node.
+    """
+    split = {}
+    for k in sorted(set().union(*labels)) if topology.edges else []:
+        groups = topology.components([i for i, held in enumerate(labels) if k in held])
+        if len(groups) > 1:
+            split[k] = groups
+    if not split:
+        return []
+    who = [f"label {k} of nodes {' and '.join(map(braced, groups))}" for k, groups in split.items()]
+    ends = ((first[0], other[0]) for first, *others in split.values() for other in others)
+    edges = [f"{i}–{j}" for i, j in sorted({(min(pair), max(pair)) for pair in ends})]
+    return [
+        f"Statistics of a label cannot meet where no edges join its holders: {_some(who, '; ')}. Add edges, e.g. "
+        f"{_some(edges, ', ')}, or use graph.name = 'complete'."
+    ]
+
+
+def _some(words: Sequence[str], between: str) -> str:
+    """Join words, the first few if there are many."""
+    rest = len(words) - MOST
+    return between.join(words[:MOST]) + (f"{between}and {rest} more" if rest > 0 else "")

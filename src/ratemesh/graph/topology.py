@@ -1,11 +1,16 @@
-"""Undirected communication graphs, each a named setting with its own options."""
+"""Undirected communication graphs, each a named setting with its own options; one changes between rounds, by a file.
+
+For a graph that a program decides, derive from `TopologySpec`.
+"""
 
 import math
+import tomllib
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 from pydantic import Field
@@ -71,7 +76,7 @@ class TopologySpec(NamedSpec):
         topology = self.draw(seed)
         if not topology.is_connected:
             raise InputError(
-                f"graph must be connected; '{self.name}' falls into {named(topology.components())}. "
+                f"graph must be connected; '{self.name}' falls into {components_in_words(topology.components())}. "
                 "Add edges between them, or use graph.name = 'empty' for independent nodes."
             )
         return topology
@@ -81,11 +86,15 @@ class TopologySpec(NamedSpec):
         return self.build(seed)
 
 
-def named(components: list[list[int]]) -> str:
-    """Return components in words, the long ones cut."""
-    shown = ["{" + ", ".join(map(str, c[:12])) + (", …" if len(c) > 12 else "") + "}" for c in components[:8]]
+def braced(nodes: Sequence[int]) -> str:
+    """Return nodes as a set, a long one cut."""
+    return "{" + ", ".join(map(str, nodes[:12])) + (", …" if len(nodes) > 12 else "") + "}"
+
+
+def components_in_words(components: list[list[int]]) -> str:
+    """Return components in words, many of them cut."""
     more = f" and {len(components) - 8} more" if len(components) > 8 else ""
-    return f"{len(components)} components: {', '.join(shown)}{more}"
+    return f"{len(components)} components: {', '.join(map(braced, components[:8]))}{more}"
 
 
 class ErdosRenyi(TopologySpec):
@@ -181,6 +190,64 @@ class EdgeFile(TopologySpec):
         return int(words[0]), int(words[1])
 
 
+class Schedule(TopologySpec):
+    """Edges that change: a TOML file with [[change]] tables, each `round` and the `edges` from that round on."""
+
+    varies: ClassVar[bool] = True
+    path: Path = Field(description="TOML file: [[change]] with round = 1 and edges = [[0, 1], …], rounds ascending")
+
+    def draw(self, seed: int) -> Topology:
+        """Return all edges that there ever are."""
+        return of_edges(self.nodes, (edge for topology in self._changes.values() for edge in topology.edges))
+
+    def at(self, t: int, seed: int) -> Topology:
+        """Return the edges of round t; a round may well have a graph in parts."""
+        return self._changes[max(start for start in self._changes if start <= max(t, 1))]
+
+    @cached_property
+    def _changes(self) -> dict[int, Topology]:
+        """Read the file: from which round on there is which graph."""
+        try:
+            tables = tomllib.loads(self.path.read_text(encoding="utf-8")).get("change")
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"graph.path must be a readable TOML file; got '{self.path}' ({error}).") from None
+        if not isinstance(tables, list) or not tables:
+            raise InputError(f"graph.path must hold [[change]] tables; '{self.path}' has none.")
+        changes = dict(self._change(number, table) for number, table in enumerate(tables, 1))
+        starts = list(changes)
+        if starts != sorted(starts) or starts[0] != 1 or len(starts) < len(tables):
+            rounds = [table.get("round") for table in tables]
+            raise InputError(f"{self.path} must begin with round 1, rounds ascending; got {rounds}.")
+        return changes
+
+    def _change(self, number: int, table: Any) -> tuple[int, Topology]:
+        """Check one table."""
+        start, edges = (table.get("round"), table.get("edges")) if isinstance(table, dict) else (None, None)
+        if not isinstance(start, int) or isinstance(start, bool) or not isinstance(edges, list):
+            raise InputError(
+                f"{self.path}, change {number} must have `round`, a whole number, and `edges`; got {table}."
+            )
+        for edge in edges:
+            if not (isinstance(edge, list) and len(edge) == 2 and all(i in range(self.nodes) for i in edge)):
+                raise InputError(
+                    f"{self.path}, change {number}: an edge must be two node numbers in 0..{self.nodes - 1}; "
+                    f"got {edge}. Correct it or raise graph.nodes."
+                )
+        return start, of_edges(self.nodes, (tuple(edge) for edge in edges))
+
+
 def of_edges(nodes: int, edges: Iterable[tuple[int, int]]) -> Topology:
     """Return the topology with these edges; direction, repeats and loops do not count."""
     return Topology(nodes, tuple(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]})))
+
+
+TOPOLOGIES: dict[str, type[TopologySpec]] = {
+    "complete": Complete,
+    "edge_file": EdgeFile,
+    "empty": Empty,
+    "erdos_renyi": ErdosRenyi,
+    "grid": Grid,
+    "ring": Ring,
+    "schedule": Schedule,
+    "star": Star,
+}

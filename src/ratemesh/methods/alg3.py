@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from ratemesh.core.lagrangian import Coupling, lagrangian
@@ -18,7 +19,8 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges, memberships
+from ratemesh.graph.clusters import Cluster, lacking_edges, memberships
+from ratemesh.graph.optimal_clusters import ClusterRule, clusters_by
 from ratemesh.messages.formats import Payload
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.training.coupled import CoupledSpec, Edges, Learner, weighed
@@ -28,7 +30,7 @@ from ratemesh.training.protocol import Exchange, MessageContract, Node, NodeProg
 
 
 class ClusterPlan:
-    """An agent's clusters and peers; the same at every agent, because Algorithm 2 is deterministic.
+    """An agent's clusters and peers; the clusters are the same at every agent.
 
     Attributes:
         clusters: all clusters, members in the order of their turns.
@@ -49,8 +51,8 @@ class ClusterPlan:
 
     @classmethod
     def of(cls, node: Node) -> "ClusterPlan":
-        """Run Algorithm 2 on the labels that every node knows of."""
-        return cls(node.index, node.neighbours, node.labels, label_cover_clusters(node.labels, node.num_classes))
+        """Return the part of the node's clusters that the node needs."""
+        return cls(node.index, node.neighbours, node.labels, node.clusters)
 
     def before(self, s: int) -> tuple[int, ...]:
         """Return the members of cluster s whose turn is earlier."""
@@ -66,6 +68,9 @@ class Alg3(CoupledSpec):
 
     title: ClassVar[str] = "Algorithm 3"
     gauge: PartialGaugeSpec = PartialGaugeSpec()
+    clustering: ClusterRule = Field(
+        "printed", description="clusters of Algorithm 2 as printed, with the fewest-replicas, or of the nearest nodes"
+    )
 
     def program(self, node: Node) -> "Alg3Program":
         """Return agent i's part."""
@@ -89,18 +94,24 @@ class Alg3(CoupledSpec):
         turn = message_bytes(self.codec, held, K, d, means=False, frame=False)
         return len(plan.peers) * self.stats_bytes(held, K, d) + sum(len(plan.after(s)) for s in plan.mine) * turn
 
-    def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[Cluster]:
-        """Return the clusters of Algorithm 2."""
-        return label_cover_clusters(labels, num_classes)
+    def edge_labels(self) -> list[str]:
+        """Name also a rule of clusters that is not the printed one."""
+        return ["" if self.clustering == "printed" else f"{self.clustering} clusters", *super().edge_labels()]
+
+    def clusters(self, labels: Sequence[Sequence[int]], topology: Topology, num_classes: int) -> list[Cluster]:
+        """Return the clusters of Algorithm 2, or of the rule that takes its place."""
+        return clusters_by(self.clustering, labels, topology, num_classes)
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse a graph on which clusters cannot talk; return what the theory does not cover."""
         apart = super().check(topology, counts, local)
-        clusters = self.clusters([tuple(row.nonzero().flatten().tolist()) for row in counts], counts.shape[1])
+        labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
+        clusters = self.clusters(labels, topology, counts.shape[1])
         if lacking := lacking_edges(clusters, topology.edges):
             raise InputError(
                 f"graph must join the members of every cluster for method 'alg3'; clusters {clusters} lack the edges "
-                f"{lacking}. Use graph.name = 'complete', or another graph with these edges."
+                f"{lacking}. Use graph.name = 'complete', another graph with these edges, or "
+                "method.clustering = 'nearest'."
             )
         found = Proportions.of(counts, clusters, balanced=local.balance)
         if found.holds:

@@ -36,12 +36,12 @@ def _network(path: Path, parts: Sequence[ClassStats]) -> dict[str, object]:
     """Return what network.json will hold, as far as it is known now."""
     config = RunFolder(path).load_config()
     try:
-        edges = config.graph.build(config.seed).edges
+        topology = config.graph.build(config.seed)
     except RatemeshError:  # the file of edges may be gone
         return {}
     labels = [tuple(part.held.nonzero().flatten().tolist()) for part in parts]
-    clusters = config.method.clusters(labels, parts[0].num_classes)
+    clusters = config.method.clusters(labels, topology, parts[0].num_classes)
     names = [config.encoders[i % len(config.encoders)].name for i in range(len(parts))]
     first = {i: s for s, cluster in reversed(list(enumerate(clusters))) for i in cluster}
     nodes = [{"index": i, "encoder": name, "cluster": first.get(i)} for i, name in enumerate(names)]
-    return {"nodes": nodes, "edges": edge_distances(parts, edges)}
+    return {"nodes": nodes, "edges": edge_distances(parts, topology.edges)}

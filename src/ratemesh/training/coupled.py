@@ -18,7 +18,7 @@ from ratemesh.core.rates import ConsensusTerms
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
-from ratemesh.graph.holders import split_in_words
+from ratemesh.graph.clusters import split_in_words
 from ratemesh.messages.codecs import PACKED, CodecField
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.metrics.geometry import overlap, relative_distance, share_class

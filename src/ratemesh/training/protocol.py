@@ -59,6 +59,7 @@ class Node:
         local: settings of local training.
         seed: root seed; draw with `seeds.generator(seed, index, ...)`.
         labels: which classes every node of the run holds, known to all as in Algorithm 2; may be empty.
+        clusters: who takes turns with whom, by the method's `clusters`, the same at every node; may be empty.
         kinds: the architecture of every node of the run; empty where all are alike.
     """
 
@@ -72,6 +73,7 @@ class Node:
     local: LocalSpec
     seed: int
     labels: tuple[tuple[int, ...], ...] = ()
+    clusters: tuple[tuple[int, ...], ...] = ()
     kinds: tuple[str, ...] = ()
 
 
@@ -221,7 +223,12 @@ class MethodSpec(NamedSpec):
             f"Assumption 1 does not hold: class proportions differ between nodes by up to {found.gap:.3f}. {remedy}."
         ]
 
-    def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[tuple[int, ...]]:  # noqa: ARG002
+    def clusters(
+        self,
+        labels: Sequence[Sequence[int]],  # noqa: ARG002 - methods of clusters look
+        topology: Topology,  # noqa: ARG002
+        num_classes: int,  # noqa: ARG002
+    ) -> list[tuple[int, ...]]:
         """Return the clusters that nodes with these labels form; empty for methods that know none."""
         return []
 
