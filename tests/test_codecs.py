@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratemesh.core.stats import nearest_moments
-from ratemesh.engines.meter import nbytes
+from ratemesh.engines.rounds import nbytes
 from ratemesh.messages.formats import FORMATS
 from ratemesh.messages.statistics import StatsMessage, message_bytes
 from ratemesh.methods.alg1 import Alg1
