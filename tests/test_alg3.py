@@ -225,7 +225,7 @@ def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp
 
 
 def test_replicas_that_do_not_fit_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 1000)
+    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 100_000)
     with (
         pytest.raises(
             InputError, match=r"5 nodes with 6 networks need .* GB, 0.0 GB are free\. Take narrower encoders"
