@@ -172,6 +172,12 @@ def test_grey_pictures_have_one_channel_and_mixed_ones_three(tmp_path):
     assert Folder(path=tmp_path / "grey", test_fraction=0.5).load(0).X_train.shape[1:] == (3, 8, 6)
 
 
+def test_pictures_narrower_than_their_channels_stay_upright(tmp_path):
+    for i in range(4):
+        picture(tmp_path / "narrow" / f"c{i % 2}" / f"{i}.png", HWC[i, :, :2])
+    assert Folder(path=tmp_path / "narrow", test_fraction=0.5).load(0).X_train.shape == (2, 3, 8, 2)
+
+
 def test_pictures_of_other_sizes_need_a_size(tree):
     picture(tree / "train" / "cat" / "big.png", DRAW.integers(0, 256, (20, 20, 3), dtype=np.uint8))
     with pytest.raises(
@@ -285,14 +291,10 @@ def test_a_path_takes_the_place_of_a_well_known_set(tmp_path, tree, name):
     config.write_text(f'data = "{name}"\nd = 8\n[graph]\nname = "ring"\nnodes = 3\n[local]\nepochs = 1\n')
     for path, K in ((npz(tmp_path / "other.npz"), 3), (tree, 3)):
         settings = load_config(config, [f"data.path={path}"])
-        plan = Plan(load_config(_written(tmp_path, settings.to_toml())))
+        resolved = tmp_path / "resolved.toml"
+        resolved.write_text(settings.to_toml())
+        plan = Plan(load_config(resolved))
         assert (plan.data.num_classes, tuple(plan.data.X_train.shape[1:])) == (K, (3, 8, 6))
         assert plan.node(1).X.dtype == torch.uint8
     with pytest.raises(InputError, match=r"data\.path must be an \.npz or \.parquet file, or a folder"):
         DATASETS[name](path=config).load(0)
-
-
-def _written(folder, text):
-    path = folder / "resolved.toml"
-    path.write_text(text)
-    return path
