@@ -164,11 +164,10 @@ class Wire:
 
     def send(self, receiver: int, data: bytes) -> None:
         """Put bytes into one queue, or into all others."""
-        from ratemesh.engines.transport import Arrived
-
+        arrived = importlib.import_module("ratemesh.engines.peer").Arrived
         for node, others in self.queues.items():
             if node == receiver or (receiver not in self.queues and node != self.me):
-                others.put(Arrived(self.me, data))
+                others.put(arrived(self.me, data))
 
     def receive(self, timeout: float) -> Any:
         """Return what arrived."""
@@ -212,6 +211,7 @@ def trace_sites() -> set[Function]:
 
     queues: dict[int, queue.Queue[Any]] = {0: queue.Queue(), 1: queue.Queue()}
     journey = Journey()
+    ended: list[int] = []
 
     def live(me: int) -> None:
         site = program(me)
@@ -220,6 +220,7 @@ def trace_sites() -> set[Function]:
         peer.play(site, 1)
         peer.leave(1, 5.0)
         peer.close()
+        ended.append(me)
 
     with traced(journey.see):
         players = [threading.Thread(target=live, args=(me,), name=f"player {me}") for me in (0, 1)]
@@ -227,6 +228,8 @@ def trace_sites() -> set[Function]:
             player.start()
         for player in players:
             player.join()
+    if len(ended) < 2:
+        raise RuntimeError("a site failed, so that its message's way is not known")
     return set().union(*(seen for thread, seen in journey.seen.items() if thread != "player 1"))
 
 

@@ -16,9 +16,9 @@ from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.plan import Plan
 from ratemesh.messages.statistics import Stream
-from ratemesh.methods import alg1
+from ratemesh.training import coupled
+from ratemesh.training.gauge import Gauge
 from ratemesh.training.local import LocalTrainer
-from ratemesh.training.switches import Gauge
 
 NODES, SAMPLES = 4, 600
 TRAINING = ("encoder forward", "encoder backward", "optimiser")
@@ -109,14 +109,14 @@ def _watched(clock: Clock) -> Iterator[None]:
         (torch.Tensor, "backward", "encoder backward"),
         (torch.optim.Adam, "step", "optimiser"),
         (torch.optim.Adam, "zero_grad", "optimiser"),
-        (alg1, "coupled_loss", "loss and its gradient"),
+        (coupled, "coupled_loss", "loss and its gradient"),
         (Gauge, "turn", "gauge"),
         (LocalTrainer, "stats", "statistics"),
         (Stream, "pack", "exchange, duals, midpoints"),
         (Stream, "read", "exchange, duals, midpoints"),
-        (alg1, "dual_step", "exchange, duals, midpoints"),
-        (alg1, "fold_neighbours", "exchange, duals, midpoints"),
-        (alg1.Alg1Program, "_log", "log"),
+        (coupled, "dual_step", "exchange, duals, midpoints"),
+        (coupled, "fold_neighbours", "exchange, duals, midpoints"),
+        (coupled.Edges, "log", "log"),
     ]
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(Encoder, "forward", encode))

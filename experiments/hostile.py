@@ -25,6 +25,7 @@ from ratemesh.experiment.experiment import resume, run
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.metrics.geometry import relative_distance
 from ratemesh.seeds import generator
+from ratemesh.training.coupled import Edges
 from ratemesh.training.protocol import Exchange, Node
 
 HERE = Path(__file__).parent
@@ -45,19 +46,29 @@ class Hostile(Alg1):
 class Liar(Alg1Program):
     """Trains like all others, and tells something else."""
 
-    def _exchange(self, peers: Sequence[int]) -> tuple[Exchange, ClassStats]:
-        true, self.stats = self.stats, self._lie()
-        try:
-            exchange, _ = super()._exchange(peers)
-        finally:
-            self.stats = true
-        return exchange, true
+    def __init__(self, spec: Hostile, node: Node) -> None:
+        super().__init__(spec, node)
+        self.edges = LyingEdges(spec, self)
 
-    def _lie(self) -> ClassStats:
-        stats = self.stats
-        if isinstance(self.spec, Hostile) and self.spec.lie == "swapped":
+
+class LyingEdges(Edges):
+    """Sends other statistics than the node has, and keeps the true ones."""
+
+    def __init__(self, spec: Hostile, program: Alg1Program) -> None:
+        super().__init__(spec, program.node.index, program.stats)
+        self.lie, self.program = spec.lie, program
+
+    def exchange(self, stats: ClassStats, hops: int, peers: Sequence[int]) -> Exchange:
+        """Return an exchange of statistics that the node does not have."""
+        exchange = super().exchange(self._made_up(stats), hops, peers)
+        self.told = stats
+        return exchange
+
+    def _made_up(self, stats: ClassStats) -> ClassStats:
+        if self.lie == "swapped":
             return ClassStats(stats.V.roll(1, 0), stats.mu.roll(1, 0), stats.m.roll(1, 0))
-        draw = generator(self.node.seed, "lie", self.node.index, self.sample_passes)
+        node = self.program.node
+        draw = generator(node.seed, "lie", node.index, self.program.sample_passes)
         Q = torch.linalg.qr(torch.randn(stats.d, stats.d, generator=draw))[0]
         return stats.rotated(Q)
 

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from ratemesh.core.consensus import edge_weights, fold_neighbours
+from ratemesh.core.consensus import edge_weights
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders.networks import Mlp
 from ratemesh.graph.topology import of_edges
 from ratemesh.messages.statistics import NO_FRAME
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.metrics.geometry import relative_distance
+from ratemesh.training.coupled import CouplingSpec, Edges
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node
-from ratemesh.training.switches import CouplingSpec, with_prior
 from test_method_contract import LINE, nodes, play
 
 RHO, GAMMA, EPS2, K, D = 0.3, 0.7, 0.5, 3, 6
@@ -88,9 +88,9 @@ def test_duals_of_all_nodes_add_to_zero(balance: float) -> None:
     programs = [spec.program(node) for node in nodes(LINE)]
     for t in range(1, 5):
         play(programs, t)
-    total = sum(program.Y for program in programs)
+    total = sum(program.edges.Y for program in programs)
     assert float(total.abs().max()) < 1e-6
-    assert all(float(program.Y.abs().max()) > 1e-3 for program in programs)
+    assert all(float(program.edges.Y.abs().max()) > 1e-3 for program in programs)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_uncoupled_rounds_leave_the_duals_alone() -> None:
     programs = [Alg1(name="alg1", coupling={"start": 3}).program(node) for node in nodes(LINE)]
     for t in (1, 2):
         play(programs, t)
-        assert all(not program.Y.any() for program in programs)
+        assert all(not program.edges.Y.any() for program in programs)
     play(programs, 3)
-    assert all(program.Y.any() for program in programs)
+    assert all(program.edges.Y.any() for program in programs)
 
 
 def test_the_frame_spreads_one_hop_a_round_and_turns_only_the_frame() -> None:
@@ -178,8 +178,11 @@ def test_a_prior_starts_running_statistics_between_own_and_neighbours() -> None:
     eye = torch.eye(2)
     own, other = (ClassStats.of(eye[[i, i]], torch.tensor([0, 1]), 3) for i in (0, 1))
     lacking = ClassStats.of(eye[[1]], torch.tensor([0]), 3)
-    folded = fold_neighbours(own, [other, lacking])
-    assert torch.equal(with_prior(own, folded, 0.0).V, own.V)
-    torch.testing.assert_close(with_prior(own, folded, 1.0).V[:2], other.V[:2])
-    torch.testing.assert_close(with_prior(own, folded, 0.5).V[0], eye / 2)
-    assert torch.equal(with_prior(own, fold_neighbours(own, [lacking]), 0.5).V[1], own.V[1])
+
+    def start(prior: float, *neighbours: ClassStats) -> torch.Tensor:
+        return Edges(Alg1(running={"prior": prior}), 0, own).prior(own, neighbours).V
+
+    assert torch.equal(start(0.0, other, lacking), own.V)
+    torch.testing.assert_close(start(1.0, other, lacking)[:2], other.V[:2])
+    torch.testing.assert_close(start(0.5, other, lacking)[0], eye / 2)
+    assert torch.equal(start(0.5, lacking)[1], own.V[1])

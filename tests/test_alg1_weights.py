@@ -23,7 +23,7 @@ def changed(node: Node, **changes: object) -> Node:
 
 
 def weights(program: Alg1WeightsProgram) -> torch.Tensor:
-    return torch.cat([value.flatten() for value in mixable(program.supervision.modules).values()])
+    return torch.cat([value.flatten() for value in mixable(program.learner.modules).values()])
 
 
 @pytest.mark.parametrize("cross_entropy", [0.0, 1.0])
@@ -64,7 +64,7 @@ def test_statistics_are_of_the_averaged_network() -> None:
     programs = [Alg1Weights().program(node) for node in nodes(LINE)]
     play(programs, 1)
     for program in programs:
-        told, now = program.stats, program.trainer.stats(program.encoder, program.node.X, program.node.y, 3, 1)
+        told, now = program.stats, program.shard_stats(1)
         torch.testing.assert_close(told.V, now.V, rtol=1e-4, atol=1e-5)
 
 
@@ -78,7 +78,7 @@ def test_weights_of_another_network_are_refused_by_name() -> None:
 def test_a_bad_message_is_refused_before_it_changes_anything() -> None:
     program = Alg1Weights().program(nodes(LINE)[0])
     before = states([program])
-    message = {**mixable(program.supervision.modules), "degree": torch.tensor(1, dtype=torch.int32)}
+    message = {**mixable(program.learner.modules), "degree": torch.tensor(1, dtype=torch.int32)}
     program.read("weights", 1, message)
     name = next(iter(message))
     negative = torch.tensor(-1, dtype=torch.int32)

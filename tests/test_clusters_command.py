@@ -11,9 +11,10 @@ from matplotlib.patches import Wedge
 from ratemesh.cli.clusters import assumption4, clusters, cost, summary
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.clusters import Clustering
-from ratemesh.experiment.config import make_config
+from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.plan import Plan
+from ratemesh.experiment.storage import read_json
 from ratemesh.graph.topology import Empty, Ring
 from ratemesh.report.figures import style
 from ratemesh.report.figures.graph import FILLS, HATCHES, draw_clusters
@@ -96,6 +97,37 @@ def test_bytes_and_memory_are_estimated_as_a_run_then_finds_them(tmp_path: Path)
     assert found.memory.needed == 6 * 4 * 4 * weights  # of six networks: weights, gradients and two moments
     assert f"5 nodes with 6 networks need {96 * weights / 1e9:.3g} GB" in words
     assert "refuses" not in words
+
+
+def along_a_line(rule: str, edges: Path) -> Config:
+    """Two labels on the line 0–3–2–1: Algorithm 2 pairs 0 with 1, who are furthest apart."""
+    edges.write_text("0 3\n3 2\n2 1\n")
+    data = {"name": "subspaces", "classes": 2, "ambient": 8, "rank": 2, "per_class": 20}
+    table = {"data": data, "rounds": 1, "d": 8, "encoders": [{"name": "mlp", "hidden": [8]}], "local": {"epochs": 1}}
+    table["graph"] = {"name": "edge_file", "path": str(edges), "nodes": 4}
+    table["partition"] = {"name": "labels", "labels": [[0], [1], [0], [1]]}
+    table["method"] = {"name": "alg3", "clustering": rule, "warm_start": {"epochs": 0}}
+    return make_config(table, ["engine.workers=1"])
+
+
+def test_a_graph_that_the_printed_clusters_cannot_use_is_refused_with_the_rule_that_may(tmp_path: Path) -> None:
+    plan = Plan(along_a_line("printed", tmp_path / "edges.txt"))
+    with pytest.raises(InputError, match=r"lack the edges \[\(0, 1\)\].*method\.clustering = 'nearest'"):
+        plan.check()
+
+
+@pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
+@pytest.mark.parametrize("rule", ["fewest-replicas", "nearest"])
+def test_algorithm_3_runs_by_every_rule(rule: str, tmp_path: Path) -> None:
+    settings = along_a_line(rule, tmp_path / "edges.txt")
+    found = Clustering.of(Plan(settings))
+    assert found.clusters == [(0, 3), (1, 2)]
+    assert summary(found) == "2 clusters of 4 nodes, 0 replicas, hops inside clusters: 2."
+    done = run(settings, tmp_path / "run")
+    nodes = read_json(done.folder / "network.json")["nodes"]
+    assert [node["clusters"] for node in nodes] == [[0], [1], [1], [0]]
+    assert done.metrics["bytes_total"] == sum(found.bytes_sent)
+    assert f"Algorithm 3 + {rule} clusters" in done.metrics["method"]
 
 
 def test_replicas_beyond_memory_and_edges_that_lack_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import make_config
 from ratemesh.messages.codecs import CODECS
-from ratemesh.messages.statistics import StatsMessage, pack
-from toy_codecs import SETTINGS, codec_of, stream_of
+from ratemesh.messages.statistics import StatsMessage
+from toy_codecs import SETTINGS, codec_of, pack, stream_of
 
 every_codec = pytest.mark.parametrize("words", SETTINGS)
 

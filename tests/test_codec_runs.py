@@ -21,14 +21,14 @@ def watch(programs, monkeypatch):
     """Keep what every program was told of itself."""
     told = {}
     for program in programs:
-        original = program.stream.pack
+        original = program.edges.stream.pack
 
         def pack(message, original=original, i=program.node.index):
             payload, seen = original(message)
             told[i] = (message.stats.V, seen.V)
             return payload, seen
 
-        monkeypatch.setattr(program.stream, "pack", pack)
+        monkeypatch.setattr(program.edges.stream, "pack", pack)
     return told
 
 
@@ -45,9 +45,9 @@ def test_duals_add_to_zero_with_every_codec(words, spec, labels, monkeypatch):
         play(programs, t)
         lost = max([lost, *(float((sent - seen).abs().max()) for sent, seen in told.values())])
     weights = programs[0].plan.S if spec is Alg3 else [1, 1, 1]
-    total = sum(w * program.Y for w, program in zip(weights, programs, strict=True))
+    total = sum(w * program.edges.Y for w, program in zip(weights, programs, strict=True))
     assert float(total.abs().max()) < 1e-14
-    assert min(float(program.Y.abs().max()) for program in programs) > 1e-4
+    assert min(float(program.edges.Y.abs().max()) for program in programs) > 1e-4
     lossless = words in ("packed", "delta packed")
     assert lost < 1e-15 if lossless else lost > 1e-6  # so that zero is not for want of loss
 
@@ -86,7 +86,6 @@ def test_bytes_of_algorithm_3_are_those_of_the_formula(words):
 def test_algorithm_3_by_energy_sends_less_than_the_formula():
     nodes = make_nodes(LABELS)
     spec = Alg3(**COUPLED, codec=SETTINGS["energy int8"])
-    assert spec.bytes_vary
     programs = [spec.program(node) for node in nodes]
     traffic = play(programs, 1)
     for node in nodes:  # counts in eight bytes here, the formula has four

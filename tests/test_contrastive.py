@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ratemesh.training.contrastive import Projected, follow, head, nt_xent, regression_loss
+from ratemesh.training.star import Projected, follow, head, nt_xent, regression_loss
 from test_method_contract import LINE, nodes
 
 UnitRows = Callable[..., Tensor]

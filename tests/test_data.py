@@ -7,11 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratemesh.data import DATASETS, DatasetSpec, is_partition
-from ratemesh.data.datasets import Digits, Subspaces, split
+from ratemesh.data import DATASETS, DatasetSpec
+from ratemesh.data.dataset import Digits, Subspaces, split
 from ratemesh.errors import InputError
 from ratemesh.seeds import child_seed, generator, seeded
 from ratemesh.specs import resolve
+from test_partition import is_partition
 
 seeds = st.integers(0, 10_000)
 

@@ -4,7 +4,7 @@ import fcntl
 
 import pytest
 
-from ratemesh.data.fetch.http import FetchError, download
+from ratemesh.data.download import FetchError, download
 from ratemesh.data.known import KnownFile
 from toy_server import CONTENT, FILE, NOWHERE, leftovers, quiet, server
 

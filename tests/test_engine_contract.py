@@ -1,17 +1,20 @@
 """One contract for every engine, and the same results whatever the number of processes."""
 
+import inspect
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
 
 from ratemesh.engines import ENGINES, EngineSpec
-from ratemesh.engines.protocol import Site
+from ratemesh.engines.protocol import Engine, Site, SiteFactory
 from ratemesh.engines.rounds import Played
 from ratemesh.errors import InputError, NonFiniteError, RatemeshError
+from ratemesh.experiment.plan import ExperimentSite
 from ratemesh.messages.formats import Payload
 from toy_engines import ALONE, NODES, SharedRay
 from toy_sites import Toys
@@ -44,6 +47,47 @@ def play(variant: str, script: str, rounds: int = 2) -> tuple[list[Played], list
 
 def test_every_engine_is_under_contract() -> None:
     assert {name for name, _ in VARIANTS.values()} == set(ENGINES)
+
+
+class Half(Engine):
+    """An engine that plays and cannot call: what a new one looks like when half of it is written."""
+
+    def play(self, t: int) -> Played:
+        raise NotImplementedError
+
+
+class HalfFactory(SiteFactory):
+    """A factory that cannot be made again in another process."""
+
+    def site(self, index: int) -> Site:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("half", "missing"), [(Half, "carry"), (HalfFactory, "from_json.* to_json")])
+def test_what_misses_a_required_part_cannot_be_made(half: type[Any], missing: str) -> None:
+    with pytest.raises(TypeError, match=f"abstract.*{missing}"):
+        half()
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_engine_has_all_required_parts(name: str) -> None:
+    lazy = {"RayEngine": pytest.importorskip("ratemesh.engines.ray_engine").RayEngine} if name == "ray" else {}
+    (opened,) = get_args(get_type_hints(ENGINES[name].open, localns=lazy)["return"])
+    assert issubclass(opened, Engine)
+    assert not opened.__abstractmethods__
+    assert ENGINES[name].placement <= ENGINES[name].model_fields.keys()
+
+
+def test_sites_offer_every_call_that_a_run_makes() -> None:
+    """A call is named by the protocol's method: one that a site lacks, or spells otherwise, fails here and in mypy."""
+    for name in (name for name, value in vars(Site).items() if callable(value) and not name.startswith("_")):
+        wanted, has = (inspect.signature(getattr(owner, name)).parameters for owner in (Site, ExperimentSite))
+        assert [(p.name, p.default) for p in wanted.values()] == [(p.name, p.default) for p in has.values()]
+
+
+def test_a_misspelt_call_fails_at_once() -> None:
+    with engine(FIRST).open(Toys("gossip", NODES), NODES) as opened, pytest.raises(AttributeError, match="featurs"):
+        opened.ask(Site.featurs, "test")
 
 
 @pytest.mark.parametrize("variant", OTHERS)

@@ -1,4 +1,4 @@
-"""Frames that all turn at once: they meet on every graph, also where nodes could swap frames for ever."""
+"""Frames that all turn at once: they meet on every graph, also where nodes could swap frames without end."""
 
 import networkx as nx
 import pytest
@@ -9,7 +9,7 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.encoders.networks import Mlp
 from ratemesh.messages.statistics import StatsMessage
 from ratemesh.metrics.geometry import relative_distance
-from ratemesh.training.switches import Gauge, GaugeSpec
+from ratemesh.training.gauge import Gauge, GaugeSpec
 
 K, D = 3, 8
 TWO_COLOURS = {"pair": nx.path_graph(2), "path": nx.path_graph(5), "star": nx.star_graph(4), "ring": nx.cycle_graph(6)}

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
-from ratemesh.messages.statistics import NO_FRAME, StatsMessage, pack, unpack
+from ratemesh.messages.statistics import NO_FRAME, StatsMessage
+from toy_codecs import pack, read
 
 counts_lists = st.lists(st.integers(0, 7), min_size=1, max_size=4)
 K, D = 2, 3
@@ -37,7 +38,7 @@ def bits(tensor):
 )
 def test_there_and_back_is_bit_exact(message_of, counts, d, seed, dtype, hops):
     message = message_of(counts, d, seed, dtype, hops)
-    back = unpack(pack(message, means=True, frame=True), 0, len(counts), d)
+    back = read(pack(message, means=True, frame=True), 0, len(counts), d, dtype=dtype)
     assert back.hops == hops
     for name in ("V", "mu", "m"):
         sent, received = getattr(message.stats, name), getattr(back.stats, name)
@@ -51,7 +52,7 @@ def test_sums_of_statistics_survive_too(message_of, counts, d, seed):
     total = message_of(counts, d, seed).stats + message_of(counts, d, seed + 1).stats
     Q = torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(seed)))[0]
     for stats in (total, total.rotated(Q)):
-        back = unpack(pack(StatsMessage(stats), means=True, frame=False), 0, len(counts), d).stats
+        back = read(pack(StatsMessage(stats), means=True, frame=False), 0, len(counts), d).stats
         assert torch.equal(back.V, stats.V)
         assert torch.equal(back.V, back.V.mT)
 
@@ -62,7 +63,7 @@ def test_only_what_is_asked_for_travels(message_of, means, frame):
     message = message_of((4, 3), D, hops=5)
     payload = pack(message, means=means, frame=frame)
     assert set(payload) == {"V", "m"} | ({"mu"} if means else set()) | ({"hops"} if frame else set())
-    back = unpack(payload, 0, K, D)
+    back = read(payload, 0, K, D)
     assert back.hops == (5 if frame else NO_FRAME)
     assert torch.equal(back.stats.mu, message.stats.mu if means else torch.zeros(K, D))
 
@@ -95,7 +96,7 @@ def test_a_message_that_lacks_something_is_refused(payload, name):
     with pytest.raises(
         RatemeshError, match=rf"message of node 7 was refused: it must hold V and m.*lacking or unknown: {name}\."
     ):
-        unpack(payload, 7, K, D)
+        read(payload, 7, K, D)
 
 
 @pytest.mark.parametrize(
@@ -111,18 +112,18 @@ def test_a_message_that_lacks_something_is_refused(payload, name):
 def test_a_message_of_another_shape_is_refused(payload, name, shape, expected):
     payload[name] = torch.zeros(shape)
     with pytest.raises(RatemeshError, match=rf"node 7 was refused: '{name}' must have shape {expected}; got \("):
-        unpack(payload, 7, K, D)
+        read(payload, 7, K, D)
 
 
 def test_a_message_for_another_d_is_refused(payload):
     with pytest.raises(RatemeshError, match=r"node 1 was refused: 'V' must have shape \(2, 10\); got \(2, 6\)"):
-        unpack(payload, 1, K, 4)
+        read(payload, 1, K, 4)
 
 
 def test_an_unknown_part_is_refused(payload):
     payload["extra"] = torch.zeros(())
     with pytest.raises(RatemeshError, match=r"node 7 was refused.*unknown: extra"):
-        unpack(payload, 7, K, D)
+        read(payload, 7, K, D)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -131,7 +132,7 @@ def test_what_is_not_finite_is_refused(payload, name, value):
     payload[name] = payload[name].clone()
     payload[name].view(-1)[0] = value
     with pytest.raises(RatemeshError, match=rf"node 7 was refused: '{name}' is not finite"):
-        unpack(payload, 7, K, D)
+        read(payload, 7, K, D)
 
 
 @pytest.mark.parametrize(
@@ -148,29 +149,29 @@ def test_traces_must_go_with_counts(payload, change):
         RatemeshError,
         match=r"node 7 was refused: (V must have trace 1 for every class|counts must not|'V' must have shape \(1, 6\))",
     ):
-        unpack(payload | change, 7, K, D)
+        read(payload | change, 7, K, D)
 
 
 def test_trace_is_checked_within_rounding(payload):
     for scale, fine in ((1 + 5e-4, True), (1 + 5e-3, False), (1 - 5e-3, False)):
         scaled = payload | {"V": payload["V"] * scale}
         if fine:
-            assert torch.equal(unpack(scaled, 7, K, D).stats.m, payload["m"])
+            assert torch.equal(read(scaled, 7, K, D).stats.m, payload["m"])
         else:
             with pytest.raises(RatemeshError, match="trace 1"):
-                unpack(scaled, 7, K, D)
+                read(scaled, 7, K, D)
 
 
 def test_a_matrix_that_is_no_second_moment_is_refused(payload):
     payload["V"] = torch.tensor([[2.0, 0, 0, -1, 0, 0], [1, 0, 0, 0, 0, 0]])
     with pytest.raises(RatemeshError, match="node 7"):
-        unpack(payload, 7, K, D)
+        read(payload, 7, K, D)
 
 
 @pytest.mark.parametrize("change", [{"mu": torch.full((K, D), 1e6)}, {"hops": torch.tensor(-7, dtype=torch.int32)}])
 def test_impossible_means_and_hops_are_refused(payload, change):
     with pytest.raises(RatemeshError, match="node 7"):
-        unpack(payload | change, 7, K, D)
+        read(payload | change, 7, K, D)
 
 
 def test_only_classes_with_samples_travel(message_of):
@@ -179,6 +180,6 @@ def test_only_classes_with_samples_travel(message_of):
     payload = pack(message, means=True, frame=True)
     assert payload["V"].shape == (2, 6)
     assert payload["mu"].shape == (2, D)
-    back = unpack(payload, 0, 3, D).stats
+    back = read(payload, 0, 3, D).stats
     for name in ("V", "mu", "m"):
         assert torch.equal(getattr(back, name), getattr(message.stats, name))

@@ -112,13 +112,14 @@ def test_turns_are_learned_and_count_in_the_loss() -> None:
 
 def test_too_many_clusters_are_warned_of_or_refused() -> None:
     counts = torch.full((3, 2), 100)
+    local = LocalSpec(augment={"shift": 1})
     star, alone = Star(nodes=3).build(0), of_edges(3, [])
-    assert Orchestra(global_clusters=48).check(star, counts, LocalSpec()) == []
+    assert Orchestra(global_clusters=48).check(star, counts, local) == []
     for graph, centres in ((star, 48), (alone, 16)):
-        (words,) = Orchestra(global_clusters=49).check(graph, counts, LocalSpec())
+        (words,) = Orchestra(global_clusters=49).check(graph, counts, local)
         assert f"more than the {centres} centres" in words
     with pytest.raises(InputError, match=r"local_clusters must not exceed a node's memory of 10 samples; got 16"):
-        Orchestra().check(star, torch.full((3, 2), 5), LocalSpec())
+        Orchestra().check(star, torch.full((3, 2), 5), local)
 
 
 def test_samples_that_cannot_be_turned_are_refused() -> None:

@@ -48,7 +48,7 @@ def test_resume_after_kill_9_equals_not_stopping(workers: int, reference: Path, 
         if (folder / "metrics.json").exists():
             break
         process = subprocess.Popen(
-            [sys.executable, "-m", "ratemesh.cli.main", "resume", str(folder)],
+            [sys.executable, "-m", "ratemesh", "resume", str(folder)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

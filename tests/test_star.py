@@ -112,8 +112,8 @@ def test_a_collapse_shows() -> None:
     plane = torch.nn.functional.normalize(torch.randn(40, 2, generator=draw).double() @ spread[:2], dim=1)
     healthy, collapsed, flat = (collapse(ClassStats.of(Z, y, 2)) for Z in (spread, point, plane))
     covariance = spread.T.cov(correction=0)
-    assert healthy[0] == pytest.approx(float(covariance.trace().sqrt()))
+    assert healthy["spread"] == pytest.approx(float(covariance.trace().sqrt()))
     p = torch.linalg.eigvalsh(covariance) / covariance.trace()
-    assert healthy[1] == pytest.approx(float((-(p * p.log()).sum()).exp()))
-    assert collapsed[0] < 1e-6
-    assert flat[1] < 2.01 < healthy[1]
+    assert healthy["rank"] == pytest.approx(float((-(p * p.log()).sum()).exp()))
+    assert collapsed["spread"] < 1e-6
+    assert flat["rank"] < 2.01 < healthy["rank"]

@@ -7,7 +7,7 @@ import torch
 from ratemesh.encoders.networks import Mlp
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.training.classifier import Classifier
-from ratemesh.training.switches import Supervision
+from ratemesh.training.coupled import Learner
 from test_method_contract import LINE, nodes, play
 
 
@@ -32,24 +32,25 @@ def test_turning_the_gauge_changes_features_and_no_logit() -> None:
 
 
 def test_it_adds_the_weighted_cross_entropy_of_the_same_features() -> None:
-    encoder = Mlp(hidden=(12,)).build((8,), 6, 0).double()
-    supervision = Supervision(2.5, encoder, 3)
-    assert isinstance(supervision.modules, Classifier)
-    torch.nn.init.normal_(supervision.modules.head.weight, generator=torch.Generator().manual_seed(1))
+    node = nodes(LINE)[0]
+    encoder = node.encoder.double()
+    learner = Learner(Alg1(cross_entropy=2.5), encoder, node, "test")
+    assert isinstance(learner.modules, Classifier)
+    torch.nn.init.normal_(learner.modules.head.weight, generator=torch.Generator().manual_seed(1))
     encoder.turn(orthogonal(6).double())
     Z = encoder(torch.randn(7, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(2)))
     y = torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    logits = 6**0.5 * (Z @ encoder.gauge @ supervision.modules.head.weight.T + supervision.modules.head.bias)
+    logits = 6**0.5 * (Z @ encoder.gauge @ learner.modules.head.weight.T + learner.modules.head.bias)
     by_hand = -(logits - logits.exp().sum(1, keepdim=True).log())[torch.arange(7), y].mean()
-    added = torch.as_tensor(supervision.loss(Z, y)).detach()
+    added = torch.as_tensor(learner.supervision(Z, y)).detach()
     torch.testing.assert_close(added, 2.5 * by_hand.detach(), rtol=1e-12, atol=0)
 
 
 def test_without_weight_nothing_is_added_and_only_the_encoder_is_trained() -> None:
-    encoder = Mlp(hidden=(12,)).build((8,), 6, 0)
-    supervision = Supervision(0.0, encoder, 3)
-    assert supervision.modules is encoder
-    assert supervision.loss(torch.zeros(2, 6), torch.tensor([0, 1])) == 0
+    node = nodes(LINE)[0]
+    learner = Learner(Alg1(), node.encoder, node, "test")
+    assert learner.modules is node.encoder
+    assert learner.supervision(torch.zeros(2, 6), torch.tensor([0, 1])) == 0
 
 
 def test_the_head_learns_stays_on_the_node_and_is_kept_in_checkpoints() -> None:

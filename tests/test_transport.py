@@ -11,14 +11,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ratemesh.errors import RatemeshError
-from ratemesh.training.sinkhorn import (
-    log_map,
-    sinkhorn,
-    sliced_uniformity,
-    sphere,
-    transport_uniformity,
-    unbalanced_plan,
-)
+from ratemesh.methods.fedu2 import log_map, sliced_uniformity, transport_uniformity, unbalanced_plan
+from ratemesh.methods.orchestra import sinkhorn
+from ratemesh.training.star import sphere
 
 UnitRows = Callable[..., Tensor]
 

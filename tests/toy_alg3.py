@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ratemesh.encoders.networks import Mlp
 from ratemesh.engines.rounds import Traffic
 from ratemesh.experiment.presets import PRESETS
+from ratemesh.graph.clusters import label_cover_clusters
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node, Program
 from test_method_contract import play as play_round
@@ -44,6 +45,7 @@ def make_nodes(
             local=LocalSpec(epochs=epochs, batch_size=1000, lr=lr, weight_decay=0, balance=balance),
             seed=seed,
             labels=tuple(labels),
+            clusters=tuple(label_cover_clusters(labels, K)),
         )
         for i, (X, y) in enumerate(found)
     ]

@@ -5,8 +5,9 @@ from typing import Any
 import torch
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.messages.interface import CodecSpec
-from ratemesh.messages.statistics import Stream
+from ratemesh.messages.codecs import PACKED
+from ratemesh.messages.formats import CodecSpec, Payload
+from ratemesh.messages.statistics import StatsMessage, Stream
 from ratemesh.methods.alg1 import Alg1
 
 K, D = 3, 6
@@ -34,3 +35,20 @@ def like(classes: int, d: int, dtype: torch.dtype) -> ClassStats:
 
 def stream_of(words: str, node: int = 0, dtype: torch.dtype = torch.float32) -> Stream:
     return Stream(codec_of(words), node, like(K, D, dtype), means=True, frame=True)
+
+
+def pack(message: StatsMessage, *, means: bool, frame: bool, codec: CodecSpec = PACKED) -> Payload:
+    """Return a first message, as any node would send it."""
+    return Stream(codec, 0, message.stats, means=means, frame=frame).encode(message)
+
+
+def read(
+    payload: Payload,
+    sender: int,
+    classes: int,
+    d: int,
+    codec: CodecSpec = PACKED,
+    dtype: torch.dtype = torch.float32,
+) -> StatsMessage:
+    """Read a first message, as a receiver would with this many classes and dimensions."""
+    return Stream(codec, sender + 1, like(classes, d, dtype)).read(payload, sender)

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratemesh.data import files, known
-from ratemesh.data.fetch import get as getting
+from ratemesh.data import fetch, known
 from ratemesh.data.known import KnownFile, Layout
 
 DRAW = np.random.default_rng(0)
@@ -93,13 +92,11 @@ def toy_layout(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Layout, dict
     layout = Layout(real.folder, fake)
     key = name.split("-", maxsplit=1)[0]
     monkeypatch.setitem(known.KNOWN, key, (layout,))
-    monkeypatch.setitem(getting.PUBLISHED, key, layout)
-    if name == "cifar10-bin":
-        monkeypatch.setattr(files, "CIFAR10_BIN", layout)
+    monkeypatch.setitem(fetch.PUBLISHED, key, layout)
     return layout, held
 
 
 def lay_out(root: Path, layout: Layout, held: dict[str, bytes]) -> None:
-    for path in layout.paths(root):
+    for path in layout.at(root):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(held[path.name])

@@ -99,7 +99,7 @@ def actors_on(machine: str) -> int:
 
 def killed_driver(folder: Path) -> None:
     """Kill the command itself; nothing of it may be left, and `resume` goes on."""
-    command = [sys.executable, "-m", "ratemesh.cli.main"]
+    command = [sys.executable, "-m", "ratemesh"]
     (folder / CONFIG).write_text('data = "digits"\n')
     settings = [word for key, value in LONG.items() for word in ("--set", f"{key}={toml(value)}")]
     words = ["run", folder / CONFIG, *settings, "--set", 'engine={name="ray"}', "--out", folder / "run"]

@@ -54,8 +54,8 @@ def get(
     Example: `ratemesh data get mnist cifar10 --data-dir data`
     """
     from ratemesh.data import known
-    from ratemesh.data.fetch.get import get as fetch
-    from ratemesh.data.fetch.get import state
+    from ratemesh.data.fetch import get as fetch
+    from ratemesh.data.fetch import state
 
     root = known.data_dir(data_dir)
     for name in names:
@@ -79,7 +79,7 @@ def list_(data_dir: DataDir = None) -> None:
     Example: `ratemesh data list --data-dir data`
     """
     from ratemesh.data import known
-    from ratemesh.data.fetch.get import State, state
+    from ratemesh.data.fetch import State, state
 
     def row(found: State) -> tuple[str, str, str, str]:
         there = [path for path, fault in found.faults.items() if fault != "missing"]

@@ -133,7 +133,7 @@ def launch(
     if engine not in LAUNCHED:
         raise InputError(f"--engine must be one that starts processes; got '{engine}'. {nearest(engine, LAUNCHED)}")
     if insecure and engine != "zenoh":
-        raise InputError("--insecure must go with --engine zenoh; ray has no certificates to leave out. Leave it out.")
+        raise InputError("--insecure must go with --engine zenoh; ray has no certificates to do without. Leave it out.")
     given = overrides(data_dir, set_)
     folder, settings = out or next_free(), load_config(config, given)
     if engine == "zenoh":

@@ -1,17 +1,32 @@
 """What each node holds."""
 
-from ratemesh.data.dataset import Dataset, DatasetSpec
-from ratemesh.data.datasets import DATASETS
-from ratemesh.data.partition import PartitionSpec, class_counts, is_partition
-from ratemesh.data.partitions import PARTITIONS, partition
+from ratemesh.data.arrays import Npz
+from ratemesh.data.dataset import Dataset, DatasetSpec, Digits, Subspaces
+from ratemesh.data.parquet import Parquet
+from ratemesh.data.partition import Iid, Labels, PartitionSpec, Stratified, class_counts
+from ratemesh.data.pictures import Folder
+from ratemesh.data.published import Cifar10, Cifar100, Mnist
+from ratemesh.data.skew import Dirichlet, Quantity, Shards
 
-__all__ = [
-    "DATASETS",
-    "PARTITIONS",
-    "Dataset",
-    "DatasetSpec",
-    "PartitionSpec",
-    "class_counts",
-    "is_partition",
-    "partition",
-]
+DATASETS: dict[str, type[DatasetSpec]] = {
+    "digits": Digits,
+    "subspaces": Subspaces,
+    "mnist": Mnist,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
+    "npz": Npz,
+    "folder": Folder,
+    "parquet": Parquet,
+}
+"""The data sets that a configuration can name; embedded ones first, so that everything runs offline."""
+
+PARTITIONS: dict[str, type[PartitionSpec]] = {
+    "dirichlet": Dirichlet,
+    "iid": Iid,
+    "labels": Labels,
+    "quantity": Quantity,
+    "shards": Shards,
+    "stratified": Stratified,
+}
+
+__all__ = ["DATASETS", "PARTITIONS", "Dataset", "DatasetSpec", "PartitionSpec", "class_counts"]

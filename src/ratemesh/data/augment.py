@@ -7,18 +7,7 @@ import torch
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from ratemesh.data.pixels import (
-    affine_map,
-    blur,
-    colour_matrices,
-    crop_map,
-    flip_map,
-    move_pixels,
-    recolour,
-    shift_map,
-    solarize,
-    warp,
-)
+from ratemesh.data import pixels
 from ratemesh.errors import InputError
 from ratemesh.specs import Spec
 
@@ -113,10 +102,10 @@ class AugmentSpec(Spec):
         if self.blur:
             rows = _chosen(self.blur, len(X), draw)
             sigma = _within(*self.blur_sigma, len(rows), draw)
-            X = X.index_copy(0, rows, blur(X[rows], sigma, self.blur_reach))
+            X = X.index_copy(0, rows, pixels.blur(X[rows], sigma, self.blur_reach))
         if self.solarize:
             rows = _chosen(self.solarize, len(X), draw)
-            X = X.index_copy(0, rows, solarize(X[rows], self.solarize_from))
+            X = X.index_copy(0, rows, pixels.solarize(X[rows], self.solarize_from))
         return X
 
     def _move(self, X: Tensor, draw: torch.Generator) -> Tensor:
@@ -125,13 +114,13 @@ class AugmentSpec(Spec):
         flipped = torch.rand(n, generator=draw) < self.flip
         x, y = torch.randint(-self.shift, self.shift + 1, (2, n), generator=draw)
         if self._samples:
-            back = flip_map(flipped)
+            back = pixels.flip_map(flipped)
             back = self._crop(n, X.shape[-2:], draw) @ back if self._crops else back
             back = back @ self._turn(n, X.shape[-2:], draw) if self._turns else back
-            back = back @ shift_map(x.float(), y.float())
+            back = back @ pixels.shift_map(x.float(), y.float())
             # A crop never leaves the image, and its rim must not fade into black.
-            return warp(_floats(X), back, "zeros" if self._turns or self.shift else "border")
-        return move_pixels(X, flipped, x, y, self.shift) if self.flip or self.shift else X
+            return pixels.warp(_floats(X), back, "zeros" if self._turns or self.shift else "border")
+        return pixels.move_pixels(X, flipped, x, y, self.shift) if self.flip or self.shift else X
 
     def _crop(self, n: int, size: tuple[int, ...], draw: torch.Generator) -> Tensor:
         """Draw boxes of the wanted area and ratio anywhere on the image; sides are cut to the image's."""
@@ -140,12 +129,12 @@ class AugmentSpec(Spec):
         ratio = _within(math.log(self.crop_ratio[0]), math.log(self.crop_ratio[1]), n, draw).exp() * H / W
         width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
         x, y = torch.rand(2, n, generator=draw) - 0.5
-        return crop_map(width, height, x * (1 - width) * W, y * (1 - height) * H)
+        return pixels.crop_map(width, height, x * (1 - width) * W, y * (1 - height) * H)
 
     def _turn(self, n: int, size: tuple[int, ...], draw: torch.Generator) -> Tensor:
         degrees, shear = (_within(-most, most, n, draw) for most in (self.rotate, self.shear))
         x, y = (_within(-self.translate, self.translate, n, draw) * side for side in (size[1], size[0]))
-        return affine_map(degrees, _within(*self.zoom, n, draw), shear, x, y)
+        return pixels.affine_map(degrees, _within(*self.zoom, n, draw), shear, x, y)
 
     def _colour(self, X: Tensor, draw: torch.Generator) -> Tensor:
         """Draw factors, 1 for the samples that are left alone, and recolour."""
@@ -156,8 +145,8 @@ class AugmentSpec(Spec):
         alone = torch.rand(n, generator=draw) >= self.jitter
         brightness, contrast, saturation = (factor.masked_fill(alone, 1) for factor in factors)
         saturation = saturation.masked_fill(torch.rand(n, generator=draw) < self.grey, 0)
-        colours = colour_matrices(saturation, hue.masked_fill(alone, 0)) if X.shape[1] == 3 else None
-        return recolour(X, brightness, contrast, colours)
+        colours = pixels.colour_matrices(saturation, hue.masked_fill(alone, 0)) if X.shape[1] == 3 else None
+        return pixels.recolour(X, brightness, contrast, colours)
 
 
 def _within(low: float, high: float, n: int, draw: torch.Generator) -> Tensor:

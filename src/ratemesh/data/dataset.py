@@ -1,13 +1,15 @@
-"""What a data set is: tensors with labels, and the settings that say which."""
+"""What a data set is: tensors with labels, and the settings that say which; and the two that need no files."""
 
 import hashlib
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from pydantic import Field
+from torch import Generator, Tensor
 
+from ratemesh.errors import InputError
 from ratemesh.seeds import generator
 from ratemesh.specs import NamedSpec
 
@@ -54,23 +56,65 @@ class DatasetSpec(NamedSpec):
         """Return the data; anything random comes from `seed`."""
 
 
+def sorted_by_label(y: Tensor, draw: Generator) -> Tensor:
+    """Return the positions of labels `y` (m,) in order of the labels, shuffled inside a label."""
+    shuffled = torch.randperm(len(y), generator=draw)
+    return shuffled[torch.argsort(y[shuffled], stable=True)]
+
+
 def split(X: Tensor, y: Tensor, test_fraction: float, num_classes: int, seed: int) -> Dataset:
     """Hold out `test_fraction` of every class, to within one sample."""
-    shuffled = torch.randperm(len(y), generator=generator(seed, "data", "split"))
-    by_class = shuffled[torch.argsort(y[shuffled], stable=True)]
+    by_class = sorted_by_label(y, generator(seed, "data", "split"))
     passed = torch.floor(torch.arange(len(y) + 1, dtype=torch.float64) * test_fraction)
     held_out = passed.diff() > 0  # evenly spaced along the sorted classes
     train, test = by_class[~held_out].sort().values, by_class[held_out].sort().values
     return Dataset(X[train], y[train], X[test], y[test], num_classes)
 
 
-def some_rows(y: Tensor, most: int, draw: torch.Generator) -> Tensor:
+def some_rows(y: Tensor, most: int, draw: Generator) -> Tensor:
     """Choose `most` of the samples with labels `y` (m,), every class in proportion; ascending positions.
 
     >>> some_rows(torch.tensor([0, 1, 0, 1, 0, 1]), 2, torch.Generator()).shape
     torch.Size([2])
     """
-    shuffled = torch.randperm(len(y), generator=draw)
-    by_class = shuffled[torch.argsort(y[shuffled], stable=True)]
     passed = torch.arange(len(y) + 1) * most // len(y)
-    return by_class[passed.diff() > 0].sort().values
+    return sorted_by_label(y, draw)[passed.diff() > 0].sort().values
+
+
+class Digits(DatasetSpec):
+    """Handwritten digits, 1,797 grey images of 8×8, ten classes; comes with scikit-learn."""
+
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="part held out, equal for every class")
+
+    def load(self, seed: int) -> Dataset:
+        """Read the embedded file; the split depends on the seed."""
+        from sklearn.datasets import load_digits  # slow to import, and only needed here
+
+        pixels, labels = load_digits(return_X_y=True)
+        X = torch.as_tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8) / 16
+        return split(X, torch.as_tensor(labels, dtype=torch.int64), self.test_fraction, 10, seed)
+
+
+class Subspaces(DatasetSpec):
+    """Synthetic union of random subspaces with known truth: unit vectors in K subspaces, plus noise."""
+
+    classes: int = Field(5, ge=1, description="number of classes K")
+    ambient: int = Field(64, ge=2, description="dimension p of a sample")
+    rank: int = Field(4, ge=1, description="dimension of each class's subspace")
+    per_class: int = Field(200, ge=4, description="training samples per class")
+    noise: float = Field(0.02, ge=0, description="standard deviation of the noise, per vector")
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="held-out samples, in addition, as a part")
+
+    def load(self, seed: int) -> Dataset:
+        """Draw bases, then samples."""
+        if self.rank > self.ambient:
+            raise InputError(f"data.rank must not exceed data.ambient = {self.ambient}; got {self.rank}.")
+        draw = generator(seed, "data", "subspaces")
+        total = round(self.per_class / (1 - self.test_fraction))
+        bases = torch.linalg.qr(torch.randn(self.classes, self.ambient, self.rank, generator=draw))[0]
+        inside = torch.randn(self.classes, total, self.rank, generator=draw)
+        X = torch.nn.functional.normalize(inside, dim=-1) @ bases.mT
+        X = X + self.noise / self.ambient**0.5 * torch.randn(X.shape, generator=draw)
+        y = torch.arange(self.classes).repeat_interleave(total)
+        data = split(X.reshape(-1, self.ambient), y, self.test_fraction, self.classes, seed)
+        return replace(data, ranks=torch.full((self.classes,), float(self.rank)), bases=bases)

@@ -1,23 +1,92 @@
-"""Data sets that are read from files: the well-known ones, and people's own."""
+"""Data sets that are read from files: decoded and checked once, then mapped, so that processes share the pages."""
 
+import hashlib
+import json
+import os
+import shutil
+import uuid
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
 
-from ratemesh.data.cache import Array, Decoded, cached
 from ratemesh.data.dataset import Dataset, DatasetSpec, some_rows
-from ratemesh.data.known import CIFAR10_BIN, Layout, data_dir, find, verify
-from ratemesh.data.readers import cifar, idx
-from ratemesh.data.readers.arrays import Channels
-from ratemesh.data.readers.folder import pictures, read_folder, trees
-from ratemesh.data.readers.npz import read_npz
-from ratemesh.data.readers.parquet import parquet_files, read_parquet
 from ratemesh.errors import InputError
 from ratemesh.seeds import generator
+
+Array = NDArray[Any]
+
+FOLDER = ".ratemesh-cache"
+FORMAT = 1
+"""Part of every entry's name; a new number makes all older entries unused."""
+ARRAYS = ("X_train", "y_train", "X_test", "y_test")
+
+
+def cached(home: Path, name: str, options: str, sources: Sequence[Path], decode: Callable[[], Dataset]) -> Dataset:
+    """Return what `decode` makes of the source files, from the cache if they are still the same files.
+
+    An entry carries a fingerprint of names, sizes and times of the sources: finding it says that these files were
+    decoded, and so checked, before. Where nothing can be written the samples stay in this process's memory.
+
+    Args:
+        home: folder beside the sources that gets the cache.
+        name: readable part of the entry's name.
+        options: settings that decide what is decoded.
+        sources: files that are read.
+        decode: reads and checks the files.
+    """
+    stats = [(os.path.relpath(path, home), path.stat()) for path in sources]
+    fingerprint = json.dumps([(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats])
+    family = f"{name}-{_digest(options)[:8]}"
+    entry = home / FOLDER / f"{family}-{_digest(fingerprint)[:16]}"
+    found = _open(entry)
+    if found is not None:
+        return found
+    decoded = decode()
+    _write(entry, family, decoded)
+    return _open(entry) or decoded
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(f"{FORMAT} {text}".encode()).hexdigest()
+
+
+def _open(entry: Path) -> Dataset | None:
+    """Map an entry; None if it is absent or broken. Private pages: what anyone writes stays theirs."""
+    try:
+        X_train, y_train, X_test, y_test = (
+            torch.from_numpy(np.load(entry / f"{key}.npy", mmap_mode="c", allow_pickle=False)) for key in ARRAYS
+        )
+        classes = tuple(json.loads((entry / "about.json").read_text(encoding="utf-8"))["classes"])
+        return Dataset(X_train, y_train, X_test, y_test, len(classes), classes=classes)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _write(entry: Path, family: str, decoded: Dataset) -> None:
+    """Make the entry appear whole or not at all; a folder that takes no files is no fault."""
+    temporary = entry.with_name(f".{entry.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        temporary.mkdir(parents=True)
+        for key in ARRAYS:
+            with (temporary / f"{key}.npy").open("wb") as file:
+                np.save(file, getattr(decoded, key).numpy(), allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+        (temporary / "about.json").write_text(json.dumps({"classes": decoded.classes}), encoding="utf-8")
+        for old in [*entry.parent.glob(f"{family}-*"), *entry.parent.glob(f".{family}-*")]:
+            if old != temporary:  # made from files that have changed since, or left by a crash
+                shutil.rmtree(old, ignore_errors=True)
+        temporary.rename(entry)
+    except OSError:  # read-only, full, or another process was first
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 class FileSpec(DatasetSpec):
@@ -29,107 +98,22 @@ class FileSpec(DatasetSpec):
     test_limit: int | None = Field(None, ge=1, description="the same for held-out samples")
 
     @abstractmethod
-    def decoded(self) -> Decoded:
+    def decoded(self) -> Dataset:
         """Return all samples, from the cache if they were decoded before."""
 
     def load(self, seed: int) -> Dataset:
         """Map the samples; a limit takes some rows of them into memory."""
         found = self.decoded()
-        train = _limited(found.X_train, found.y_train, self.train_limit, seed, "train")
-        test = _limited(found.X_test, found.y_test, self.test_limit, seed, "test")
-        return Dataset(*train, *test, len(found.classes), classes=found.classes)
+        X_train, y_train = _limited(found.X_train, found.y_train, self.train_limit, seed, "train")
+        X_test, y_test = _limited(found.X_test, found.y_test, self.test_limit, seed, "test")
+        return replace(found, X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
 
 
-def _limited(X: Array, y: Array, most: int | None, seed: int, part: str) -> tuple[torch.Tensor, torch.Tensor]:
-    samples, labels = (torch.from_numpy(np.require(A, requirements=["C", "W"])) for A in (X, y))
-    if most is None or most >= len(labels):
-        return samples, labels
-    rows = some_rows(labels, most, generator(seed, "data", "limit", part))
-    return samples[rows], labels[rows]
-
-
-class KnownSpec(FileSpec):
-    """A well-known data set, or a file of one's own that takes its place."""
-
-    known: ClassVar[str]
-    dir: Path | None = Field(None, description="folder of data sets; else RATEMESH_DATA, else data")
-    path: Path | None = Field(None, description="an .npz or .parquet file or a folder of pictures to read instead")
-
-    def decoded(self) -> Decoded:
-        """Find the files, check them, decode them; or do so with the file that takes their place."""
-        if self.path is not None:
-            return own_files(self.path).decoded()
-        root = data_dir(self.dir)
-        layout = find(self.known, root)
-        return cached(root, self.known, self.options(), layout.paths(root), lambda: self._checked(layout, root))
-
-    def _checked(self, layout: Layout, root: Path) -> Decoded:
-        paths = layout.paths(root)
-        for path, file in zip(paths, layout.files, strict=True):
-            verify(path, file)
-        return self.decode(layout, paths)
-
-    def options(self) -> str:
-        """Return the settings that decide what is decoded, as text."""
-        return ""
-
-    @abstractmethod
-    def decode(self, layout: Layout, paths: list[Path]) -> Decoded:
-        """Decode files that are known to be the real ones."""
-
-
-class Mnist(KnownSpec):
-    """MNIST: 60,000 + 10,000 grey images of 28×28, ten classes; `ratemesh data get mnist`."""
-
-    known: ClassVar[str] = "mnist"
-
-    def decode(self, layout: Layout, paths: list[Path]) -> Decoded:  # noqa: ARG002
-        """Decode idx files, packed or not."""
-        X_train, y_train, X_test, y_test = idx.read_mnist(paths)
-        return _whole(X_train, y_train, X_test, y_test, tuple("0123456789"))
-
-
-class Cifar10(KnownSpec):
-    """CIFAR-10: 50,000 + 10,000 colour images of 32×32, ten classes; `ratemesh data get cifar10`."""
-
-    known: ClassVar[str] = "cifar10"
-
-    def decode(self, layout: Layout, paths: list[Path]) -> Decoded:
-        """Decode five training batches and the test batch, binary or pickled."""
-        if layout.folder == CIFAR10_BIN.folder:
-            train, test = cifar.read_bin_batches(paths[:-1]), cifar.read_bin_batches(paths[-1:])
-        else:
-            train, test = cifar.read_batches(paths[:-1], b"labels"), cifar.read_batches(paths[-1:], b"labels")
-        return _whole(*train, *test, cifar.CIFAR10_NAMES)
-
-
-class Cifar100(KnownSpec):
-    """CIFAR-100: 50,000 + 10,000 colour images of 32×32, 100 classes or 20; `ratemesh data get cifar100`."""
-
-    known: ClassVar[str] = "cifar100"
-    coarse: bool = Field(False, description="the 20 superclasses instead of the 100 classes")
-
-    @model_validator(mode="after")
-    def _coarse_is_for_cifar(self) -> "Cifar100":
-        if self.coarse and self.path is not None:
-            raise InputError(f"data.coarse must be false when data.path is given; got '{self.path}'. Leave one out.")
-        return self
-
-    def options(self) -> str:
-        """Return which labels."""
-        return "coarse" if self.coarse else "fine"
-
-    def decode(self, layout: Layout, paths: list[Path]) -> Decoded:  # noqa: ARG002
-        """Decode the pickled training and test batch; the names come from the meta file."""
-        kind = self.options().encode()
-        train, test = (cifar.read_batch(path, kind + b"_labels") for path in paths[:2])
-        names = cifar.read_names(paths[2], kind + b"_label_names")
-        return _whole(*train, *test, names)
-
-
-def _whole(X_train: Array, y_train: Array, X_test: Array, y_test: Array, classes: tuple[str, ...]) -> Decoded:
-    """Return the parts with labels as int64."""
-    return Decoded(X_train, y_train.astype("int64"), X_test, y_test.astype("int64"), classes)
+def _limited(X: Tensor, y: Tensor, most: int | None, seed: int, part: str) -> tuple[Tensor, Tensor]:
+    if most is None or most >= len(y):
+        return X, y
+    rows = some_rows(y, most, generator(seed, "data", "limit", part))
+    return X[rows], y[rows]
 
 
 class OwnFilesSpec(FileSpec):
@@ -137,7 +121,7 @@ class OwnFilesSpec(FileSpec):
 
     path: Path = Field(description="what to read")
 
-    def decoded(self) -> Decoded:
+    def decoded(self) -> Dataset:
         """Decode the file, or map what was decoded before."""
         path = self.path.expanduser()
         if not path.exists():
@@ -158,58 +142,5 @@ class OwnFilesSpec(FileSpec):
         return [path]
 
     @abstractmethod
-    def decode(self, path: Path) -> Decoded:
+    def decode(self, path: Path) -> Dataset:
         """Read all samples."""
-
-
-class Npz(OwnFilesSpec):
-    """Your numpy archive with x_train, y_train, x_test, y_test: images or vectors, uint8 or float."""
-
-    channels: Channels = Field("auto", description="where (m, a, b, c) has its channels: first, last or auto (shorter)")
-
-    def decode(self, path: Path) -> Decoded:
-        """Read the archive."""
-        return read_npz(path, self.channels)
-
-
-class Folder(OwnFilesSpec):
-    """Your pictures in train/CLASS/* and test/CLASS/*, or in CLASS/* with a part held out."""
-
-    size: int | None = Field(None, ge=1, le=4096, description="scale pictures to size×size")
-    test_fraction: float = Field(0.2, gt=0, lt=1, description="part held out if there is no test folder")
-
-    def sources(self, path: Path) -> list[Path]:
-        """Return all pictures."""
-        return [file for tree in trees(path) for file in pictures(tree)]
-
-    def decode(self, path: Path) -> Decoded:
-        """Read the pictures."""
-        return read_folder(path, self.size, self.test_fraction)
-
-
-class Parquet(OwnFilesSpec):
-    """Your parquet table, or folder of train*.parquet and test*.parquet: pictures or vectors, and labels."""
-
-    column: str | None = Field(None, description="column of the samples; else image, img, x, vector, …")
-    label: str | None = Field(None, description="column of the labels; else label, labels, fine_label, …")
-    size: int | None = Field(None, ge=1, le=4096, description="scale pictures to size×size")
-    test_fraction: float = Field(0.2, gt=0, lt=1, description="part held out if there is no test file")
-
-    def sources(self, path: Path) -> list[Path]:
-        """Return all tables."""
-        return [file for files in parquet_files(path) for file in files]
-
-    def decode(self, path: Path) -> Decoded:
-        """Read the tables."""
-        return read_parquet(path, self.column, self.label, self.size, self.test_fraction)
-
-
-def own_files(path: Path) -> OwnFilesSpec:
-    """Return the reader that a path's kind calls for, with its usual settings."""
-    here = path.expanduser()
-    if here.is_dir():
-        return Parquet(path=path) if any(here.glob("*.parquet")) else Folder(path=path)
-    readers: dict[str, type[OwnFilesSpec]] = {".npz": Npz, ".parquet": Parquet}
-    if here.suffix.lower() not in readers:
-        raise InputError(f"data.path must be an .npz or .parquet file, or a folder of pictures; got '{path}'.")
-    return readers[here.suffix.lower()](path=path)

@@ -9,7 +9,6 @@ from ratemesh.errors import InputError
 
 VARIABLE = "RATEMESH_DATA"
 """Environment variable that names the folder of data sets."""
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,9 @@ class Layout:
     folder: str
     files: tuple[KnownFile, ...]
 
-    def paths(self, root: Path) -> list[Path]:
-        """Return where the files are to be."""
-        return [root / self.folder / file.name for file in self.files]
-
-    def fits(self, root: Path) -> bool:
-        """Whether all files have their sizes; what they hold is not looked at."""
-        pairs = zip(self.paths(root), self.files, strict=True)
-        return all(file.size in (None, path.stat().st_size) for path, file in pairs)
+    def at(self, root: Path) -> dict[Path, KnownFile]:
+        """Return the files by where they are to be."""
+        return {root / self.folder / file.name: file for file in self.files}
 
 
 MNIST_GZ = Layout(
@@ -106,9 +100,12 @@ def data_dir(given: Path | None = None) -> Path:
 
 def find(name: str, root: Path) -> Layout:
     """Return the layout whose files are all there, of the right sizes if there is one, or say what belongs where."""
-    complete = [layout for layout in KNOWN[name] if all(path.is_file() for path in layout.paths(root))]
+    complete = [layout for layout in KNOWN[name] if all(path.is_file() for path in layout.at(root))]
+    for layout in complete:
+        if all(file.size in (None, path.stat().st_size) for path, file in layout.at(root).items()):
+            return layout
     if complete:
-        return next((layout for layout in complete if layout.fits(root)), complete[0])
+        return complete[0]
     raise InputError(
         f"data set '{name}' must be in '{root}'; not all of its files are there. Get it with:\n"
         f"  ratemesh data get {name} --data-dir {root}\n"
@@ -119,14 +116,14 @@ def find(name: str, root: Path) -> Layout:
 def by_hand(name: str, root: Path) -> str:
     """Return what to put where, as text."""
     layout = nearest_layout(name, root)
-    lines = [f"  {path}  ({file.in_words()})" for path, file in zip(layout.paths(root), layout.files, strict=True)]
+    lines = [f"  {path}  ({file.in_words()})" for path, file in layout.at(root).items()]
     other = [f"  ({other.folder} as {other.files[0].name}, … will do too)" for other in KNOWN[name] if other != layout]
     return "\n".join(["put these files there:", *lines, *other])
 
 
 def nearest_layout(name: str, root: Path) -> Layout:
     """Return the layout with the most files there, the usual one in doubt."""
-    return max(KNOWN[name], key=lambda layout: sum(path.is_file() for path in layout.paths(root)))
+    return max(KNOWN[name], key=lambda layout: sum(path.is_file() for path in layout.at(root)))
 
 
 def verify(path: Path, file: KnownFile) -> None:
@@ -153,8 +150,5 @@ def fault_of(path: Path, file: KnownFile) -> str:
 
 def md5_of(path: Path) -> str:
     """Return the MD5 checksum: it tells files apart, it keeps no one out."""
-    digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,37 +1,27 @@
-"""Who gets which samples: what all partitions share, the two that keep labels evenly spread, and the checker."""
+"""Who gets which samples: what all partitions share, and those that say which labels go where."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import BeforeValidator, Field
 from torch import Generator, Tensor
 
+from ratemesh.data.dataset import sorted_by_label
 from ratemesh.errors import InputError
-from ratemesh.specs import NamedSpec
+from ratemesh.specs import NamedSpec, nearest
 
 FEWEST = 2
 """Samples a node needs: a batch of one row has no covariance, and batch normalisation refuses it."""
 
+Rows = tuple[tuple[int, ...], ...]
 
-def iid(y: Tensor, nodes: int, draw: Generator) -> list[Tensor]:
-    """Deal shuffled samples out evenly, labels not looked at."""
-    return [part.sort().values for part in torch.randperm(len(y), generator=draw).tensor_split(nodes)]
-
-
-def stratified(y: Tensor, nodes: int, draw: Generator) -> list[Tensor]:
-    """Deal every class out evenly, so that Assumption 1 holds as nearly as whole samples allow.
-
-    The deal of a class goes on where that of the class before ended: totals differ by one at most.
-    """
-    by_class = sorted_by_label(y, draw)
-    return [by_class[i::nodes].sort().values for i in range(nodes)]
-
-
-def sorted_by_label(y: Tensor, draw: Generator) -> Tensor:
-    """Return all indices in order of their labels, shuffled inside a label."""
-    shuffled = torch.randperm(len(y), generator=draw)
-    return shuffled[torch.argsort(y[shuffled], stable=True)]
+SCENARIOS: dict[str, Rows] = {
+    "4x5": ((1, 2, 3, 4, 5), (6, 7, 8, 9, 0), (0, 3, 5, 7, 9), (1, 2, 4, 6, 8)),
+    "5x4": ((1, 3, 5, 6), (0, 5, 7, 8), (1, 3, 8, 9), (2, 4, 6, 7), (0, 2, 4, 9)),
+}
+"""The paper's two: four nodes of five labels (no replication needed), five nodes of four (node 1 is replicated)."""
 
 
 class PartitionSpec(NamedSpec):
@@ -40,12 +30,8 @@ class PartitionSpec(NamedSpec):
     kind: ClassVar[str] = "partition"
 
     @abstractmethod
-    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> list[Tensor]:
+    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> Sequence[Tensor]:
         """Return one index tensor a node, in any order; all that is random comes from `draw`."""
-
-    @abstractmethod
-    def keeps(self, counts: Tensor) -> bool:
-        """Whether samples per node and class, (N, K), are what this partition promises."""
 
     def split(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> list[Tensor]:
         """Return one ascending index tensor a node: disjoint, complete, at least FEWEST samples each."""
@@ -79,40 +65,89 @@ def check_sample_labels(y: Tensor, num_classes: int) -> None:
         )
 
 
+def class_counts(y: Tensor, parts: Sequence[Tensor], num_classes: int) -> Tensor:
+    """Return samples per node and class, (N, K)."""
+    return torch.stack([torch.bincount(y[part], minlength=num_classes) for part in parts])
+
+
 class Iid(PartitionSpec):
     """Shuffled samples are dealt out evenly, labels not looked at."""
 
-    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> list[Tensor]:  # noqa: ARG002
-        """Deal as `iid` does."""
-        return iid(y, nodes, draw)
-
-    def keeps(self, counts: Tensor) -> bool:
-        """Whether sizes differ by one at most."""
-        return within(counts.sum(1), 1)
+    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> Sequence[Tensor]:  # noqa: ARG002
+        """Cut shuffled samples; sizes differ by one at most."""
+        return torch.randperm(len(y), generator=draw).tensor_split(nodes)
 
 
 class Stratified(PartitionSpec):
     """Every class is dealt out evenly: Assumption 1 as nearly as whole samples allow."""
 
-    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> list[Tensor]:  # noqa: ARG002
-        """Deal as `stratified` does."""
-        return stratified(y, nodes, draw)
-
-    def keeps(self, counts: Tensor) -> bool:
-        """Whether sizes, and the sizes of every class, differ by one at most."""
-        return within(counts, 1) and within(counts.sum(1), 1)
+    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> Sequence[Tensor]:  # noqa: ARG002
+        """Deal every class where the deal of the class before ended: totals, too, differ by one at most."""
+        by_class = sorted_by_label(y, draw)
+        return [by_class[i::nodes] for i in range(nodes)]
 
 
-def within(counts: Tensor, most: float) -> bool:
-    """Whether entries differ over the nodes (the first dimension) by at most `most`."""
-    return bool((counts.max(0).values - counts.min(0).values <= most).all())
+def _scenario(labels: Any) -> Any:
+    """Turn the name of a scenario into its table."""
+    if not isinstance(labels, str):
+        return labels
+    if labels not in SCENARIOS:
+        raise InputError(
+            f"partition.labels must be a row of labels a node, or a known scenario; got '{labels}'. "
+            f"{nearest(labels, SCENARIOS)}"
+        )
+    return SCENARIOS[labels]
 
 
-def is_partition(parts: Sequence[Tensor], m: int) -> bool:
-    """Whether the parts are disjoint and together hold 0..m-1."""
-    return torch.equal(torch.cat(list(parts)).sort().values, torch.arange(m))
+class Labels(PartitionSpec):
+    """Every node holds the labels it is given; a label's samples are dealt out evenly to its holders."""
 
+    labels: Annotated[Rows, BeforeValidator(_scenario)] = Field(
+        description="a list of labels a node (the paper's K_i), or a scenario of the paper: " + ", ".join(SCENARIOS)
+    )
 
-def class_counts(y: Tensor, parts: Sequence[Tensor], num_classes: int) -> Tensor:
-    """Return samples per node and class, (N, K)."""
-    return torch.stack([torch.bincount(y[part], minlength=num_classes) for part in parts])
+    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> Sequence[Tensor]:
+        """Deal label by label; samples that do not divide go to the holders that have the fewest so far."""
+        sizes = torch.bincount(y, minlength=num_classes).tolist()
+        self._check(sizes, nodes)
+        hands: list[list[Tensor]] = [[] for _ in range(nodes)]
+        for k, samples in enumerate(sorted_by_label(y, draw).split(sizes)):
+            holders = [i for i in range(nodes) if k in self.labels[i]]
+            holders.sort(key=lambda i: sum(map(len, hands[i])))
+            for i, part in zip(holders, samples.tensor_split(max(1, len(holders))), strict=False):
+                hands[i].append(part)
+        return [torch.cat(hand) for hand in hands]
+
+    def _check(self, sizes: Sequence[int], nodes: int) -> None:
+        """Refuse a table that does not fit the nodes, or the samples of each class."""
+        if len(self.labels) != nodes:
+            raise InputError(
+                f"partition.labels must have one row a node of the graph; got {len(self.labels)} rows for {nodes} "
+                f"nodes. Set graph.nodes = {len(self.labels)}, or give {nodes} rows."
+            )
+        for i, row in enumerate(self.labels):
+            self._check_row(i, row, len(sizes))
+        for k, m_k in enumerate(sizes):
+            holders = sum(k in row for row in self.labels)
+            if m_k and not holders:
+                raise InputError(
+                    f"partition.labels must give every label to a node; nobody holds label {k}, which has {m_k} "
+                    f"samples. Add {k} to a row."
+                )
+            if 0 < m_k < holders:
+                raise InputError(
+                    f"partition.labels must leave every holder of a label a sample; {holders} nodes hold label {k}, "
+                    f"which has {m_k}. Take {k} out of {holders - m_k} rows, or use more data."
+                )
+
+    @staticmethod
+    def _check_row(i: int, row: Sequence[int], num_classes: int) -> None:
+        if not row:
+            raise InputError(f"partition.labels must give every node a label; row {i} is empty. Add labels to it.")
+        wrong = [k for k in row if not 0 <= k < num_classes]
+        if wrong:
+            raise InputError(
+                f"partition.labels must hold labels in 0..{num_classes - 1}; row {i} has {wrong[0]}. Correct the row."
+            )
+        if len(set(row)) < len(row):
+            raise InputError(f"partition.labels must name a label once a row; row {i} is {list(row)}. Drop repeats.")

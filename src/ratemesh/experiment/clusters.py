@@ -1,4 +1,4 @@
-"""How the nodes of an experiment cluster: Algorithm 2 or the optimum on what they hold, and what that means."""
+"""How the nodes of an experiment cluster, by the rule of its method or the optimum, and what that means."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,13 @@ from ratemesh.experiment.plan import Memory, Plan
 from ratemesh.graph.clusters import (
     Cluster,
     hops_inside,
-    label_cover_clusters,
     lacking_edges,
     memberships,
     replicas,
 )
 from ratemesh.graph.optimal_clusters import optimal_label_cover
 from ratemesh.graph.topology import Topology
-from ratemesh.methods.alg3 import Alg3
-from ratemesh.training.cluster_plan import ClusterPlan
+from ratemesh.methods.alg3 import Alg3, ClusterPlan
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Clustering:
         if optimal:
             clusters = optimal_label_cover(labels, plan.topology, K, at_least=at_least)
         else:
-            clusters = label_cover_clusters(labels, K)
+            clusters = _alg3(plan).clusters(labels, plan.topology, K)
         return cls(
             clusters,
             labels,
@@ -92,9 +90,14 @@ class Clustering:
         return Proportions.of(self.counts, self.clusters, balanced=self.balanced)
 
 
+def _alg3(plan: Plan) -> Alg3:
+    """Return Algorithm 3 as configured, or as it is by default."""
+    method = plan.config.method
+    return method if isinstance(method, Alg3) else Alg3()
+
+
 def _bytes_sent(plan: Plan, clusters: Sequence[Cluster], labels: Sequence[Sequence[int]]) -> list[int]:
-    """Return what every node sends a round by Algorithm 3 as configured, or as it is by default."""
-    method, K = plan.config.method, plan.data.num_classes
-    alg3 = method if isinstance(method, Alg3) else Alg3()
+    """Return what every node sends a round by Algorithm 3."""
     agents = [ClusterPlan(i, plan.topology.neighbours(i), labels, clusters) for i in range(len(labels))]
-    return [alg3.bytes_within(agent, len(labels[agent.index]), K, plan.config.d) for agent in agents]
+    alg3, K, d = _alg3(plan), plan.data.num_classes, plan.config.d
+    return [alg3.bytes_within(agent, len(labels[agent.index]), K, d) for agent in agents]

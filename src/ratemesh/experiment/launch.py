@@ -112,7 +112,7 @@ def start(words: Sequence[str], log: Path, wrapper: Sequence[str] = ()) -> "subp
         wrapper: a command to start it with, such as `nice` or `ip netns exec NAME`.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    command = [*wrapper, sys.executable, "-m", "ratemesh.cli.main", *words]
+    command = [*wrapper, sys.executable, "-m", "ratemesh", *words]
     with log.open("a") as file:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True, env=environment)
 

@@ -29,7 +29,7 @@ from ratemesh.messages.formats import Payload
 from ratemesh.seeds import generator
 from ratemesh.threads import pinned
 from ratemesh.training.local import encode
-from ratemesh.training.protocol import Exchange, Node, Round
+from ratemesh.training.protocol import Exchange, Node, Round, start_program
 
 BYTES_A_NUMBER = 4
 BYTES_A_PARAMETER = 16
@@ -96,8 +96,9 @@ class Plan(SiteFactory):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
         if self.data.num_classes < 2:
             raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
+        self.check_room(self.topology.nodes)
         check_resolution(torch.float32, self.config.d, self.config.method.eps2)
-        if self.config.graph.varies and not self.config.method.graph_may_change:
+        if self.config.graph.varies and self.config.method.messages.fixed_graph:
             raise InputError(
                 f"graph must stay the same for these settings of method '{self.config.method.name}'; "
                 f"'{self.config.graph.name}' changes between rounds. Use method 'alg1' without codec delta, or 'dsgd'."
@@ -106,7 +107,6 @@ class Plan(SiteFactory):
         local.check_balance(counts)
         for gap_in_words in self.config.method.check(self.topology, counts, local):
             _warn(gap_in_words)
-        self.check_room(self.topology.nodes)
         K, d = self.data.num_classes, self.config.d
         ranks = torch.full((K,), max(1, d // K)) if self.data.ranks is None else self.data.ranks
         weights = balanced_counts(total) if local.balance else total
@@ -114,7 +114,7 @@ class Plan(SiteFactory):
             _warn(gap_in_words)
         shape = tuple(self.data.X_train.shape[1:])
         local.check(shape)
-        self._check_views()
+        self._check_one_model()
         memory = self.memory(self.clusters())  # builds every architecture: one that does not fit is found out now
         if not memory.fits:
             raise InputError(f"encoders must fit into memory: {memory.in_words(self.topology.nodes)}.")
@@ -129,23 +129,18 @@ class Plan(SiteFactory):
                 f"matrices {d} × {d} need {needed / 1e9:.3g} GB, {free / 1e9:.1f} GB are free. Lower d."
             )
 
-    def _check_views(self) -> None:
-        """Refuse architectures that one model cannot have; warn of views that would all be the same."""
+    def _check_one_model(self) -> None:
+        """Refuse architectures that one model cannot have."""
         config = self.config
-        if config.method.one_model and any(spec != config.encoders[0] for spec in config.encoders):
+        if config.method.messages.one_model and any(spec != config.encoders[0] for spec in config.encoders):
             raise InputError(
                 f"encoders must be one architecture for method '{config.method.name}', whose nodes train one model; "
                 f"got {len(config.encoders)}. Keep one, or use method 'alg1' or 'dsgd'."
             )
-        if config.method.views > 1 and not config.local.augment.enabled:
-            _warn(
-                f"local.augment is off, and method '{config.method.name}' learns from differing views of a sample: "
-                "nothing tells it what to overlook. Turn some on, e.g. local.augment.crop_scale = [0.4, 1.0]."
-            )
 
     def clusters(self) -> list[tuple[int, ...]]:
         """Return the clusters that the method forms of these nodes; empty for methods that know none."""
-        return self.config.method.clusters(self.labels(), self.data.num_classes)
+        return self.config.method.clusters(self.labels(), self.topology, self.data.num_classes)
 
     def memory(self, clusters: Sequence[Sequence[int]]) -> "Memory":
         """Estimate what the nodes' networks take, a replica for every cluster that a node is in."""
@@ -165,7 +160,7 @@ class Plan(SiteFactory):
     def node(self, index: int) -> Node:
         """Return what node `index` is given."""
         config, data, part = self.config, self.data, self.parts[index]
-        alike = config.same_init or config.method.one_model
+        alike = config.same_init or config.method.messages.one_model
         names = ("architecture", index % len(config.encoders)) if alike else ("node", index)
         shape = tuple(data.X_train.shape[1:])
         return Node(
@@ -179,6 +174,7 @@ class Plan(SiteFactory):
             local=config.local.over(config.rounds),
             seed=config.seed,
             labels=tuple(self.labels()),
+            clusters=tuple(self.clusters()),
             kinds=tuple(str(config.encoder_of(i)) for i in range(self.topology.nodes)),
         )
 
@@ -189,7 +185,7 @@ class ExperimentSite:
     def __init__(self, plan: Plan, index: int) -> None:
         self.plan = plan
         self.index = index
-        self.program = plan.config.method.program(plan.node(index))
+        self.program = start_program(plan.config.method, plan.node(index))
         self._cpu = 0.0
 
     def round(self, t: int) -> Round:

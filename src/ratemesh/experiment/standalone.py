@@ -18,6 +18,7 @@ from ratemesh.experiment.plan import ExperimentSite, Plan
 from ratemesh.experiment.records import SCHEMA, RunFolder, round_record
 from ratemesh.experiment.site_files import SiteSpec
 from ratemesh.experiment.storage import write_json
+from ratemesh.graph import Topology
 from ratemesh.metrics.evaluate import subspace_accuracies
 from ratemesh.threads import pinned
 from ratemesh.training.protocol import Node
@@ -38,12 +39,13 @@ class SitePlan(Plan):
         table = shared.model_dump(mode="json", exclude_none=True) | {k: v for k, v in own.items() if v}
         super().__init__(make_config(table))
         spec.check(self.topology.nodes)
-        if shared.method.needs_every_message:
+        if shared.method.messages.needs_every:
             raise InputError(
                 "method.codec must not be delta between sites: a difference to a lost message cannot be read. "
                 "Take int8, half or lowrank."
             )
-        if spec.site.data and shared.method.clusters([tuple(range(self.data.num_classes))], self.data.num_classes):
+        every_label = tuple(range(self.data.num_classes))
+        if spec.site.data and shared.method.clusters([every_label], Topology(1, ()), len(every_label)):
             raise InputError(
                 "site.data must not be set with a method of clusters: nobody knows the other sites' labels."
             )
@@ -61,6 +63,7 @@ def run_node(spec: SiteSpec, *, say: Say, progress: Progress | None = None) -> d
     """Play all rounds of one site and return its summary; goes on where an earlier start of it ended."""
     with pinned(spec.site.threads):
         plan = SitePlan(spec)
+        plan.check_room(1)
         plan.config.local.check(tuple(plan.data.X_train.shape[1:]))
         out = spec.site.out
         folder = RunFolder(out) if (out / "config.toml").is_file() else RunFolder.create(out, plan.config)
@@ -90,7 +93,10 @@ def _join_and_play(
     site: ExperimentSite, folder: RunFolder, spec: SiteSpec, done: int, say: Say, progress: Progress | None
 ) -> None:
     run, me, link = spec.fingerprint(), spec.index, spec.link()
-    peer = Peer(me, len(spec.peers), run, spec.rules(), lambda start: ZenohTransport(link, me, run, start), say=say)
+    rules = spec.rules()
+    if site.plan.config.method.messages.server is not None:  # an old answer of a server would undo a round of training
+        rules = replace(rules, staleness=0)
+    peer = Peer(me, len(spec.peers), run, rules, lambda start: ZenohTransport(link, me, run, start), say=say)
     rounds = site.plan.config.rounds
     try:
         peer.join(done + 1, SETTLE_SECONDS)

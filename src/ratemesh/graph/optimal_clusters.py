@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -196,26 +196,21 @@ class _Program:
                 for s in range(self.slots):
                     self.add({**dict.fromkeys(self.w[with_holder, s], 1), self.x[i, s]: -1}, 0)
 
-    def solve(self, until: float) -> Any:
-        """Minimise; x and y whole, w whole by itself."""
+    def cover(self, until: float) -> tuple[list[Cluster], bool] | None:
+        """Minimise, x and y whole, w whole by itself; return the clusters, if any, and whether they are proven best."""
         matrix = lil_array((len(self.rows), self.cost.size))
         for r, (row, _, _) in enumerate(self.rows):
             matrix[r, list(row)] = list(row.values())
         low, high = (np.array([row[n] for row in self.rows]) for n in (1, 2))
         whole = np.zeros(self.cost.size)
         whole[: self.x.size + self.slots] = 1
-        options = {"time_limit": max(0.01, until - time.monotonic()), "mip_rel_gap": 0}
-        return milp(
+        result = milp(
             self.cost,
             integrality=whole,
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(matrix.tocsr(), low, high),
-            options=options,
+            options={"time_limit": max(0.01, until - time.monotonic()), "mip_rel_gap": 0},
         )
-
-    def cover(self, until: float) -> tuple[list[Cluster], bool] | None:
-        """Solve; return the used clusters and whether they are proven best, or None if none were found."""
-        result = self.solve(until)
         if result.x is None:
             return None
         member = result.x[self.x] > 0.5

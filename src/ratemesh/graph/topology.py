@@ -239,3 +239,15 @@ class Schedule(TopologySpec):
 def of_edges(nodes: int, edges: Iterable[tuple[int, int]]) -> Topology:
     """Return the topology with these edges; direction, repeats and loops do not count."""
     return Topology(nodes, tuple(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]})))
+
+
+TOPOLOGIES: dict[str, type[TopologySpec]] = {
+    "complete": Complete,
+    "edge_file": EdgeFile,
+    "empty": Empty,
+    "erdos_renyi": ErdosRenyi,
+    "grid": Grid,
+    "ring": Ring,
+    "schedule": Schedule,
+    "star": Star,
+}

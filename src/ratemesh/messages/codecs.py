@@ -22,8 +22,7 @@ from pydantic import BeforeValidator, SerializeAsAny, model_validator
 from torch import Tensor
 
 from ratemesh.errors import InputError
-from ratemesh.messages.formats import FORMATS, Layout, Numbers, Parts, Payload
-from ratemesh.messages.interface import Bound, CodecSpec
+from ratemesh.messages.formats import FORMATS, Bound, CodecSpec, Layout, Numbers, Parts, Payload
 from ratemesh.messages.lowrank import LowRank
 from ratemesh.specs import NamedSpec, resolve
 
@@ -110,7 +109,7 @@ class Delta(CodecSpec):
 
     The sender reads its own messages as the receivers do, so it knows what they have, and what one message loses the
     next one carries: errors do not add up, and shrink with the differences. Message 0 is whole, a difference to
-    nothing; so is the one after a reset and the one after a change of the classes held. Messages are numbered, and one
+    nothing; so is the one after a change of the classes held. Messages are numbered, and one
     that does not follow what a receiver has is refused.
     """
 
@@ -129,11 +128,6 @@ class Delta(CodecSpec):
     def numbers(self) -> Numbers:
         """The inner codec's format."""
         return self.inner.numbers
-
-    @property
-    def fixed_size(self) -> bool:
-        """Whether the inner codec's size is."""
-        return self.inner.fixed_size
 
     def encode(self, V: Tensor, *, difference: bool = True) -> Parts:  # noqa: ARG002 - always one
         """Return the coded difference; the message's number is the packer's."""

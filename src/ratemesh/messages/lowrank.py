@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ratemesh.core.subspace import directions_holding
 from ratemesh.errors import InputError
-from ratemesh.messages.formats import FORMATS, Layout, Numbers, Parts, Payload
-from ratemesh.messages.interface import Bound, CodecSpec
+from ratemesh.messages.formats import FORMATS, Bound, CodecSpec, Layout, Numbers, Parts, Payload
 
 
 class LowRank(CodecSpec):
@@ -39,11 +38,6 @@ class LowRank(CodecSpec):
     def numbers(self) -> Numbers:
         """The factors' format."""
         return FORMATS[self.inner]
-
-    @property
-    def fixed_size(self) -> bool:
-        """Whether the rank is given."""
-        return self.energy is None
 
     def encode(self, V: Tensor, *, difference: bool = False) -> Parts:
         """Return the factors (h, r, d), strongest direction first, and of differences the signs (h, r)."""

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from ratemesh.core.rates import half_logdet
 from ratemesh.core.stats import ClassStats
-from ratemesh.messages.codecs import PACKED
-from ratemesh.messages.formats import FLOAT_BYTES, Layout, Payload, refused
-from ratemesh.messages.interface import CodecSpec, largest
+from ratemesh.messages.formats import FLOAT_BYTES, CodecSpec, Layout, Payload, largest, refused
 
 NO_FRAME = -1
 """Hops of a node whose gauge is not yet tied to the root's."""
@@ -51,78 +49,6 @@ def message_bytes(codec: CodecSpec, h: int, num_classes: int, d: int, *, means: 
     return codec.size(h, d, means=means) + FLOAT_BYTES * num_classes + (4 if frame else 0)
 
 
-def pack(
-    message: StatsMessage, *, means: bool, frame: bool, codec: CodecSpec = PACKED, view: View | None = None
-) -> Payload:
-    """Return the payload: V as the codec sends it, counts, and means and hops if asked for.
-
-    V and the means travel for classes with samples only, |K_i|·d(d+1)/2 numbers (Remark 4) if packed; the counts of all
-    K classes say which.
-
-    Args:
-        view: what the receivers have, if the codec sends differences and this is not to be a whole message.
-    """
-    stats = message.stats
-    V, mu = stats.V[stats.held], stats.mu[stats.held]
-    step = 0
-    if view is not None and torch.equal(view.held, stats.held):
-        V, mu, step = V - view.V, mu - view.mu, view.step + 1
-    payload = {**codec.encode(V), "m": stats.m}
-    if codec.remembers:
-        payload["step"] = torch.tensor(step, dtype=torch.int32)
-    if means:
-        payload |= codec.numbers.encode("mu", mu)
-    if frame:
-        payload["hops"] = torch.tensor(message.hops, dtype=torch.int32)
-    return payload
-
-
-def unpack(
-    payload: Payload,
-    sender: int,
-    num_classes: int,
-    d: int,
-    codec: CodecSpec = PACKED,
-    view: View | None = None,
-) -> StatsMessage:
-    """Read and check a payload; a bad one is refused with the sender named."""
-    return _read(payload, sender, num_classes, d, codec, view)[0]
-
-
-def _read(
-    payload: Payload, sender: int, num_classes: int, d: int, codec: CodecSpec, view: View | None
-) -> tuple[StatsMessage, View]:
-    """Return what a payload says, and the sender's view as it is after it."""
-    fault = _malformed(payload, num_classes, d, codec) or _out_of_turn(payload, view)
-    if not fault:
-        seen = _seen(payload, d, codec, view)
-        stats, fault = _settled(payload, seen, codec)
-    if fault:
-        raise refused(sender, fault)
-    return StatsMessage(stats, int(payload.get("hops", torch.tensor(NO_FRAME)))), seen
-
-
-def _malformed(payload: Payload, num_classes: int, d: int, codec: CodecSpec) -> str:
-    """Say what is wrong with names, types, shapes or values of the tensors; empty when nothing is."""
-    means = codec.numbers.layout("mu", (0, d))
-    must = [*codec.layout(0, d), "m", *(means if payload.keys() & means.keys() else ())]
-    if names := sorted(set(must) - payload.keys()) or sorted(payload.keys() - {*must, *means, "hops"}):
-        held = f"{', '.join(codec.layout(0, d))} and m, perhaps {', '.join(means)} and hops"
-        return f"it must hold {held}; lacking or unknown: {', '.join(names)}"
-    if fault := _misshapen(payload, {"m": ((num_classes,), None)}):  # m first: it says which classes are held
-        return fault
-    h = int((payload["m"] > 0).sum())
-    layout = {**codec.layout(h, d, payload), **codec.numbers.layout("mu", (h, d)), "hops": ((), torch.int32)}
-    if fault := _misshapen(payload, layout):
-        return fault
-    if bool(((payload["m"] < 0) | (payload["m"] > MOST_SAMPLES)).any()):
-        return f"counts must not be negative, and at most {MOST_SAMPLES:.0e}; got {payload['m'].tolist()}"
-    if "hops" in payload and not NO_FRAME <= int(payload["hops"]) <= MOST_HOPS:
-        return f"'hops' must be {NO_FRAME} or more, and at most {MOST_HOPS}; got {int(payload['hops'])}"
-    most = largest(difference=codec.remembers)
-    return codec.fault(payload, d) or (codec.numbers.fault("mu", payload, most) if "mu" in payload else "")
-
-
 def _misshapen(payload: Payload, layout: Layout) -> str:
     """Say which tensor has another shape or type than in the layout, or is not finite; tensors not there are fine."""
     for name, (shape, dtype) in layout.items():
@@ -160,16 +86,13 @@ def _seen(payload: Payload, d: int, codec: CodecSpec, view: View | None) -> View
     return View(V, mu, m > 0, step)
 
 
-def _settled(payload: Payload, seen: View, codec: CodecSpec) -> tuple[ClassStats, str]:
-    """Return the statistics with every class in its place, and why they cannot be those of unit vectors."""
-    m, d = payload["m"], seen.V.shape[-1]
+def _placed(m: Tensor, seen: View, codec: CodecSpec) -> ClassStats:
+    """Return the statistics with every class in its place, settled to second moments."""
+    d = seen.V.shape[-1]
     V, mu = m.new_zeros(len(m), d, d), m.new_zeros(len(m), d)
-    stats = ClassStats(V, mu, m)
-    if fault := _impossible(payload, seen, codec):
-        return stats, fault
     V[seen.held] = codec.settle(seen.V)
     mu[seen.held] = seen.mu
-    return stats, ""
+    return ClassStats(V, mu, m)
 
 
 def _impossible(payload: Payload, seen: View, codec: CodecSpec) -> str:
@@ -210,36 +133,78 @@ class Stream:
 
     def pack(self, message: StatsMessage) -> tuple[Payload, ClassStats]:
         """Return the payload, and the statistics as its receivers will read them: those sent, if nothing is lost."""
-        view = self._views.get(self.node)
-        payload = pack(message, means=self.means, frame=self.frame, codec=self.codec, view=view)
+        payload = self.encode(message)
         return payload, message.stats if self.codec.lossless else self.read(payload, self.node).stats
+
+    def encode(self, message: StatsMessage) -> Payload:
+        """Return the payload of a message: V as the codec sends it, counts, and means and hops if they travel.
+
+        V and the means travel for classes with samples only, |K_i|·d(d+1)/2 numbers (Remark 4) if packed; the counts of
+        all K classes say which.
+        """
+        stats, codec, view = message.stats, self.codec, self._views.get(self.node)
+        V, mu = stats.V[stats.held], stats.mu[stats.held]
+        step = 0
+        if view is not None and torch.equal(view.held, stats.held):
+            V, mu, step = V - view.V, mu - view.mu, view.step + 1
+        payload = {**codec.encode(V), "m": stats.m}
+        if codec.remembers:
+            payload["step"] = torch.tensor(step, dtype=torch.int32)
+        if self.means:
+            payload |= codec.numbers.encode("mu", mu)
+        if self.frame:
+            payload["hops"] = torch.tensor(message.hops, dtype=torch.int32)
+        return payload
 
     def read(self, payload: Payload, sender: int) -> StatsMessage:
         """Read and check what a sender packed, once and in order: a codec may remember it."""
-        found = payload["m"].dtype if "m" in payload else self.dtype
-        if found.is_floating_point and found != self.dtype:  # of some types there is no Cholesky factor
-            raise refused(sender, f"'m' is {found}, not {self.dtype}")
-        message, view = _read(payload, sender, self.num_classes, self.d, self.codec, self._views.get(sender))
+        view = self._views.get(sender)
+        fault = self._malformed(payload) or _out_of_turn(payload, view)
+        if not fault:
+            seen = _seen(payload, self.d, self.codec, view)
+            fault = _impossible(payload, seen, self.codec)
+        if fault:
+            raise refused(sender, fault)
         if self.codec.remembers:
-            self._views[sender] = view
-        return message
+            self._views[sender] = seen
+        stats = _placed(payload["m"], seen, self.codec)
+        return StatsMessage(stats, int(payload.get("hops", torch.tensor(NO_FRAME))))
 
-    def reset(self) -> None:
-        """Make the next message a whole one."""
-        self._views.pop(self.node, None)
+    def _malformed(self, payload: Payload) -> str:
+        """Say what is wrong with names, types, shapes or values of the tensors; empty when nothing is."""
+        codec, d = self.codec, self.d
+        means = codec.numbers.layout("mu", (0, d))
+        must = [*codec.layout(0, d), "m", *(means if payload.keys() & means.keys() else ())]
+        if names := sorted(set(must) - payload.keys()) or sorted(payload.keys() - {*must, *means, "hops"}):
+            held = f"{', '.join(codec.layout(0, d))} and m, perhaps {', '.join(means)} and hops"
+            return f"it must hold {held}; lacking or unknown: {', '.join(names)}"
+        if fault := _misshapen(
+            payload, {"m": ((self.num_classes,), self.dtype)}
+        ):  # m first: it says which classes are held
+            return fault
+        h = int((payload["m"] > 0).sum())
+        layout = {**codec.layout(h, d, payload), **codec.numbers.layout("mu", (h, d)), "hops": ((), torch.int32)}
+        if fault := _misshapen(payload, layout):
+            return fault
+        if bool(((payload["m"] < 0) | (payload["m"] > MOST_SAMPLES)).any()):
+            return f"counts must not be negative, and at most {MOST_SAMPLES:.0e}; got {payload['m'].tolist()}"
+        if "hops" in payload and not NO_FRAME <= int(payload["hops"]) <= MOST_HOPS:
+            return f"'hops' must be {NO_FRAME} or more, and at most {MOST_HOPS}; got {int(payload['hops'])}"
+        most = largest(difference=codec.remembers)
+        return codec.fault(payload, d) or (codec.numbers.fault("mu", payload, most) if "mu" in payload else "")
 
     def state(self, prefix: str) -> dict[str, Tensor]:
         """Return what is remembered, (senders + 1)·h·(d² + d) numbers; nothing unless the codec remembers."""
-        found: dict[str, Tensor] = {}
-        for sender, view in self._views.items():
-            parts = {"V": view.V, "mu": view.mu, "held": view.held, "step": torch.tensor(view.step)}
-            found |= {f"{prefix}.{sender}.{name}": value for name, value in parts.items()}
-        return found
+        return {
+            f"{prefix}.{sender}.{name}": torch.as_tensor(value)
+            for sender, view in self._views.items()
+            for name, value in view._asdict().items()
+        }
 
     def load_state(self, state: Mapping[str, Tensor], prefix: str) -> None:
         """Go on from `state`."""
         senders = {int(key.split(".")[-2]) for key in state if key.startswith(f"{prefix}.")}
         self._views = {}
         for j in sorted(senders):
-            V, mu, held, step = (state[f"{prefix}.{j}.{name}"] for name in ("V", "mu", "held", "step"))
+            V, mu, held, step = (state[f"{prefix}.{j}.{name}"] for name in View._fields)
             self._views[j] = View(V, mu, held, int(step))

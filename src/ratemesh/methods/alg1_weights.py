@@ -6,29 +6,17 @@ what D-SGD cannot give: one space with the nodes whose networks differ. All that
 the head of `cross_entropy` where it is on.
 """
 
-from collections.abc import Generator
-
 from pydantic import Field
 from torch import Tensor
 
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.messages.formats import Payload
-from ratemesh.messages.statistics import StatsMessage
 from ratemesh.methods.alg1 import Alg1, Alg1Program
-from ratemesh.training.averaging import (
-    DEGREE,
-    Scope,
-    WeightsMessage,
-    alike,
-    combine,
-    read_weights,
-    weights_bytes,
-    weights_exchange,
-)
+from ratemesh.training.averaging import Scope, alike, averaged, read_weights, weights_bytes
+from ratemesh.training.classifier import supervised
 from ratemesh.training.local import LocalSpec
-from ratemesh.training.protocol import Exchange, Inbox, Node
-from ratemesh.training.switches import Supervision
+from ratemesh.training.protocol import Node, Round
 
 
 class Alg1Weights(Alg1):
@@ -51,7 +39,7 @@ class Alg1Weights(Alg1):
 
     def bytes_sent(self, node: Node) -> int:
         """Return the bytes of Algorithm 1, and of all weights to every peer of the same architecture."""
-        trained = Supervision(self.cross_entropy, node.encoder, node.num_classes).modules
+        trained = supervised(node.encoder, node.num_classes, self.cross_entropy)
         return super().bytes_sent(node) + weights_bytes(trained) * len(alike(node, self.scope))
 
     def label(self, topology: Topology) -> str:
@@ -67,14 +55,14 @@ class Alg1WeightsProgram(Alg1Program):
 
     spec: Alg1Weights
 
-    def _share(self) -> Generator[Exchange, Inbox]:
-        """Average what was trained. The gauge stays the node's own: it is turned to the neighbours' next."""
-        peers = alike(self.node, self.spec.scope)
-        inbox = yield weights_exchange(self.supervision.modules, peers)
-        combine(self.supervision.modules, len(peers), inbox)
+    def round(self, t: int) -> Round:
+        """Play round t of Algorithm 1, and average what was trained before its statistics are computed."""
+        heard, coupling = yield from self.learn(t)  # l. 3–12
+        yield from averaged(self.learner.modules, alike(self.node, self.spec.scope))  # ours; the gauge is turned next
+        return self.conclude(t, heard, coupling)  # l. 14–15
 
-    def read(self, tag: str, sender: int, payload: Payload) -> StatsMessage | WeightsMessage:
+    def read(self, tag: str, sender: int, payload: Payload) -> object:
         """Return a neighbour's statistics, or a peer's weights and degree."""
         if tag == "weights":
-            return read_weights(payload, self.supervision.modules, sender, DEGREE)
+            return read_weights(payload, self.learner.modules, sender)
         return super().read(tag, sender, payload)

@@ -7,82 +7,112 @@ so an agent keeps one V_i and one Y_i and counts S_i times. The line numbers cou
 
 import copy
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from ratemesh.core.consensus import coupled_loss, dual_step, fold_neighbours
 from ratemesh.core.lagrangian import Coupling, lagrangian
 from ratemesh.core.rates import ConsensusTerms
-from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
-from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.graph.clusters import Cluster, label_cover_clusters, lacking_edges, split_in_words
+from ratemesh.graph.clusters import Cluster, lacking_edges, memberships
+from ratemesh.graph.optimal_clusters import ClusterRule, clusters_by
+from ratemesh.messages.formats import Payload
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
-from ratemesh.methods.alg1 import Alg1, Alg1Program
-from ratemesh.training.cluster_plan import ClusterPlan
-from ratemesh.training.local import LocalSpec, LocalTrainer
-from ratemesh.training.partial_gauge import PartialGauge, PartialGaugeSpec
-from ratemesh.training.protocol import Exchange, Node, Round
-from ratemesh.training.switches import Supervision, warm_start, with_prior
+from ratemesh.training.coupled import CoupledSpec, Edges, Learner, weighed
+from ratemesh.training.gauge import PartialGauge, PartialGaugeSpec
+from ratemesh.training.local import LocalSpec
+from ratemesh.training.protocol import Exchange, MessageContract, Node, NodeProgram, Round
 
 
-class Alg3(Alg1):
+class ClusterPlan:
+    """An agent's clusters and peers; the clusters are the same at every agent.
+
+    Attributes:
+        clusters: all clusters, members in the order of their turns.
+        mine: the clusters that agent i is in, ascending. Taking turns in this order, no two agents wait for each other.
+        S: (N,) in how many clusters each agent is.
+        peers: the neighbours that share a label or a cluster.
+    """
+
+    def __init__(
+        self, index: int, neighbours: Sequence[int], labels: Sequence[Sequence[int]], clusters: Sequence[Cluster]
+    ) -> None:
+        self.index = index
+        self.clusters = list(clusters)
+        self.mine = [s for s, cluster in enumerate(clusters) if index in cluster]
+        self.S = memberships(clusters, len(labels))
+        near = {j for s in self.mine for j in clusters[s]}
+        self.peers = tuple(j for j in neighbours if j in near or set(labels[j]) & set(labels[index]))
+
+    @classmethod
+    def of(cls, node: Node) -> "ClusterPlan":
+        """Return the part of the node's clusters that the node needs."""
+        return cls(node.index, node.neighbours, node.labels, node.clusters)
+
+    def before(self, s: int) -> tuple[int, ...]:
+        """Return the members of cluster s whose turn is earlier."""
+        return self.clusters[s][: self.clusters[s].index(self.index)]
+
+    def after(self, s: int) -> tuple[int, ...]:
+        """Return the members of cluster s whose turn is later."""
+        return self.clusters[s][self.clusters[s].index(self.index) + 1 :]
+
+
+class Alg3(CoupledSpec):
     """Algorithm 3 for nodes with different labels: clusters, replicas, and a gauge for partial labels."""
 
+    title: ClassVar[str] = "Algorithm 3"
     gauge: PartialGaugeSpec = PartialGaugeSpec()
+    clustering: ClusterRule = Field(
+        "printed", description="clusters of Algorithm 2 as printed, with the fewest-replicas, or of the nearest nodes"
+    )
 
     def program(self, node: Node) -> "Alg3Program":
         """Return agent i's part."""
         return Alg3Program(self, node)
 
-    def bytes_sent(self, node: Node) -> int:
-        """Return the bytes of |K_i| classes (Remark 4) and what goes with them, to all that get them.
+    @property
+    def messages(self) -> MessageContract:
+        """Who takes turns with whom is settled before the first round."""
+        return MessageContract(needs_every=self.codec.remembers)
 
-        Once to every peer, and once more, without means and hops, to every cluster member whose turn is later. Packed,
-        a class has d(d+1)/2 floats; with a rank chosen by energy the bytes are the most there can be, rank d.
-        """
+    def bytes_sent(self, node: Node) -> int:
+        """Return the bytes of |K_i| classes (Remark 4) and what goes with them, to all that get them."""
         held, d = len(node.labels[node.index]), node.encoder.d
         return self.bytes_within(ClusterPlan.of(node), held, node.num_classes, d)
 
     def bytes_within(self, plan: ClusterPlan, held: int, K: int, d: int) -> int:
-        """Return what an agent that holds so many of K classes sends a round, in whatever clusters."""
-        told = message_bytes(self.codec, held, K, d, means=self.gauge.uses_means, frame=self.gauge.enabled)
+        """Return what an agent that holds so many of K classes sends a round, in whatever clusters.
+
+        Once to every peer, and once more, without means and hops, to every cluster member whose turn is later.
+        """
         turn = message_bytes(self.codec, held, K, d, means=False, frame=False)
-        return len(plan.peers) * told + sum(len(plan.after(s)) for s in plan.mine) * turn
+        return len(plan.peers) * self.stats_bytes(held, K, d) + sum(len(plan.after(s)) for s in plan.mine) * turn
 
-    def label(self, topology: Topology) -> str:
-        """Name the configuration and the switches that are on."""
-        return super().label(topology).replace("Algorithm 1", "Algorithm 3")
+    def edge_labels(self) -> list[str]:
+        """Name also a rule of clusters that is not the printed one."""
+        return ["" if self.clustering == "printed" else f"{self.clustering} clusters", *super().edge_labels()]
 
-    @property
-    def graph_may_change(self) -> bool:
-        """No: who takes turns with whom is settled before the first round."""
-        return False
-
-    def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[Cluster]:
-        """Return the clusters of Algorithm 2."""
-        return label_cover_clusters(labels, num_classes)
+    def clusters(self, labels: Sequence[Sequence[int]], topology: Topology, num_classes: int) -> list[Cluster]:
+        """Return the clusters of Algorithm 2, or of the rule that takes its place."""
+        return clusters_by(self.clustering, labels, topology, num_classes)
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse a graph on which clusters cannot talk; return what the theory does not cover."""
-        self.warm_start.check(counts, local)
-        if self.robust.fold != "off":
-            raise InputError(
-                f"method.robust.fold must be 'off' for method 'alg3'; got '{self.robust.fold}'. A class that one "
-                "cluster member holds alone enters the objective as that member tells it: there is no majority to ask."
-            )
+        apart = super().check(topology, counts, local)
         labels = [tuple(row.nonzero().flatten().tolist()) for row in counts]
-        clusters = self.clusters(labels, counts.shape[1])
+        clusters = self.clusters(labels, topology, counts.shape[1])
         if lacking := lacking_edges(clusters, topology.edges):
             raise InputError(
                 f"graph must join the members of every cluster for method 'alg3'; clusters {clusters} lack the edges "
-                f"{lacking}. Use graph.name = 'complete', or another graph with these edges."
+                f"{lacking}. Use graph.name = 'complete', another graph with these edges, or "
+                "method.clustering = 'nearest'."
             )
-        apart = split_in_words(topology, labels)
         found = Proportions.of(counts, clusters, balanced=local.balance)
         if found.holds:
             return apart
@@ -93,56 +123,38 @@ class Alg3(Alg1):
         ]
 
 
-def turn_tag(s: int) -> str:
-    """Return the tag of what is handed over inside cluster s."""
-    return f"turn in cluster {s}"
+class Alg3Program(NodeProgram):
+    """Agent i's state and rounds.
 
-
-class Replica:
-    """Agent i as a member of one cluster: an encoder, perhaps with a head, and its optimiser."""
-
-    def __init__(self, encoder: Encoder, node: Node, cross_entropy: float, s: int) -> None:
-        self.encoder = encoder
-        self.supervision = Supervision(cross_entropy, encoder, node.num_classes)
-        self.trainer = LocalTrainer(self.supervision.modules, node.local, node.seed, node.index, f"alg3 cluster {s}")
-
-
-class Alg3Program(Alg1Program):
-    """Agent i's state and rounds."""
-
-    gauge: PartialGauge
+    Attributes:
+        replicas: by cluster, the agent as a member of it: an encoder and its optimiser.
+        turns: by cluster, the messages that are handed over inside it; `turn_tag` names them.
+    """
 
     def __init__(self, spec: Alg3, node: Node) -> None:
+        self.spec = spec
         self.plan = ClusterPlan.of(node)
-        self.known: Mapping[int, ClassStats] = {}
-        super().__init__(spec, node)  # V^(0), Y^(0) = 0
-        self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
-        self.turns = {s: self._stream() for s in self.plan.mine}
         copies = [node.encoder, *(copy.deepcopy(node.encoder) for _ in self.plan.mine[1:])]
         self.replicas = {
-            s: Replica(encoder, node, spec.cross_entropy, s) for s, encoder in zip(self.plan.mine, copies, strict=True)
+            s: Learner(spec, encoder, node, f"alg3 cluster {s}")
+            for s, encoder in zip(self.plan.mine, copies, strict=True)
         }
-
-    @property
-    def sample_passes(self) -> int:
-        """Samples that went through a training step so far, all replicas together."""
-        return sum(replica.trainer.sample_passes for replica in self.replicas.values())
+        super().__init__(node, {f"cluster.{s}.": replica.trainer for s, replica in self.replicas.items()})  # V^(0)
+        self.edges = Edges(spec, node.index, self.stats)  # Y^(0) = 0
+        self.turns = {s: Stream(spec.codec, node.index, self.stats) for s in self.plan.mine}
+        self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
 
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 3."""
         spec, plan = self.spec, self.plan
-        strength = spec.coupling.at(t)
-        if not self.sample_passes and spec.warm_start.epochs:  # in round 1, or when a node joins later
-            self._warm_up()  # ours
-        exchange, told = self._exchange(plan.peers)
-        peers = yield exchange  # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
-        V_nbr = self._virtual({j: peer.stats for j, peer in peers.items()}, told)
-        # As told on both ends of an edge, so that Y_ij = −Y_ji and T_ij = T_ji whatever the codec loses.
-        gamma, w = strength * spec.gamma, spec.coupling.weights(told, V_nbr, strength * spec.gamma, spec.eps2)  # w ours
-        self.Y = dual_step(self.Y, told, V_nbr, strength * spec.rho, w)  # (R2_1a)
-        coupling = Coupling.of(self.Y, *fold_neighbours(told, V_nbr, w), gamma)
-        start = with_prior(self.stats, fold_neighbours(self.stats, V_nbr), spec.running.prior)
+        if not self.sample_passes and spec.warm_start.epochs:  # ours: in round 1, or when a node joins later
+            self._warm_up()
+        # V_{i,k}^(t-1), k in K_i, to all who share a label or a cluster
+        peers = yield self.edges.exchange(self.stats, self.gauge.hops, plan.peers)
         known = {j: peer.stats for j, peer in peers.items()}
+        V_nbr = self._virtual(known, self.edges.told)
+        coupling = self.edges.step(t, V_nbr)  # (R2_1a)
+        start = self.edges.prior(self.stats, V_nbr)  # ours
         for s in plan.mine:  # clusters in parallel, turns inside a cluster
             if plan.before(s):
                 fresh = yield Exchange(turn_tag(s), {}, frozenset(plan.before(s)))
@@ -152,35 +164,43 @@ class Alg3Program(Alg1Program):
                 payload, _ = self.turns[s].pack(StatsMessage(stats))
                 yield Exchange(turn_tag(s), dict.fromkeys(plan.after(s), payload), frozenset())
         self._average_replicas()
-        self.stats = self._shard_stats(t)  # recomputed after the averaging
-        self._turn_gauge(peers, known, coupling)  # ours
-        self.known = known
-        return self._log([peer.stats for peer in peers.values()], coupling, strength * w)
+        self.stats = self.shard_stats(t)  # recomputed after the averaging
+        self.stats = self.gauge.turn_towards(  # ours
+            [replica.encoder for replica in self.replicas.values()],
+            self.stats,
+            peers,
+            self.node.index,
+            lambda own: sum(float(self._terms(s, own, known, coupling).total) for s in plan.mine),
+        )
+        terms = self._terms(plan.mine[0], self.stats, known, coupling)
+        return self.edges.log(self.stats, terms, [peer.stats for peer in peers.values()])
+
+    def read(self, tag: str, sender: int, payload: Payload) -> object:
+        """Return a peer's statistics, or what a cluster member hands over; refuse what must not be used."""
+        streams = {"stats": self.edges.stream, **{turn_tag(s): stream for s, stream in self.turns.items()}}
+        return streams[tag].read(payload, sender) if tag in streams else super().read(tag, sender, payload)
 
     def _warm_up(self) -> None:
         """Train with cross-entropy before anything is sent; the replicas start from the result."""
         first, *others = self.replicas.values()
-        first.trainer.sample_passes += warm_start(self.spec.warm_start, self.node)
+        first.warm_up()
         for replica in others:
             replica.encoder.load_state_dict(first.encoder.state_dict())
-        self.stats = self._shard_stats(0)
-
-    def _streams(self) -> dict[str, Stream]:
-        """Return what reads messages, by tag."""
-        return {"stats": self.stream, **{turn_tag(s): stream for s, stream in self.turns.items()}}
+        self.stats = self.shard_stats(0)
 
     def _virtual(self, stats: Mapping[int, ClassStats], told: ClassStats) -> list[ClassStats]:
         """Return the statistics of all other virtual nodes: S_j of every peer, S_i − 1 of this agent."""
         S = self.plan.S
         return [stats[j] for j in stats for _ in range(S[j])] + [told] * (S[self.node.index] - 1)
 
-    def _mix(self, s: int, known: Mapping[int, ClassStats], own: ClassStats | None = None) -> ClassStats:
-        """Return cluster s as agent i optimises it: counts m^s, own classes its own, the others the members'."""
-        mine = self.stats if own is None else own
+    def _mix(self, s: int, known: Mapping[int, ClassStats], mine: ClassStats) -> ClassStats:
+        """Return cluster s as agent i optimises it: counts m^s, own classes as in `mine`, the others the members'."""
         members = [known[j].scaled(1 / self.plan.S[j]) for j in self._present(s, known)]
         total = ClassStats.sum([mine.scaled(1 / self.plan.S[self.node.index]), *members])  # m^s
         V = torch.where(mine.held[:, None, None], mine.V, total.V)  # common classes are replaced by the local one
-        return self._weighed(ClassStats.without_means(V, total.m))  # balanced: 1/K in every cluster, Assumption 4
+        return weighed(
+            ClassStats.without_means(V, total.m), self.node.local
+        )  # balanced: 1/K in every cluster, Assumption 4
 
     def _present(self, s: int, known: Mapping[int, ClassStats]) -> list[int]:
         """Return the other members of cluster s that were heard, and for one that was not who else has its labels.
@@ -199,80 +219,51 @@ class Alg3Program(Alg1Program):
                 covered |= set(labels[j])
         return here
 
-    def _weight(self, mixed: ClassStats) -> float:
+    def _scale(self, mixed: ClassStats) -> float:
         """w, the weight of a cluster's ΔR: m^s/m as in (opt2), or 1."""
         m = len(self.node.y) / self.node.share
         return float(mixed.m.sum()) / m if self.spec.objective_scale == "paper" else 1.0
 
     def _turn(self, t: int, s: int, mixed: ClassStats, coupling: Coupling) -> ClassStats:
         """Train the replica in cluster s on (R2_4) for T' steps; return its statistics."""
-        spec, node, replica = self.spec, self.node, self.replicas[s]
-        running = RunningStats(mixed, spec.running.beta, spec.running.refresh, fixed=True)
-        scale = self._weight(mixed)
-
-        def objective(X: Tensor, y: Tensor) -> Tensor:
-            Z = replica.encoder(X)
-            terms = coupled_loss(Z, y, coupling, eps2=spec.eps2, scale=scale, running=running)
-            return terms.total + replica.supervision.loss(Z, y)
-
-        replica.trainer.train(node.X, node.y, objective, t)
+        node, replica = self.node, self.replicas[s]
+        replica.descend(t, coupling, mixed, self._scale(mixed), fixed=True)
         return replica.trainer.stats(replica.encoder, node.X, node.y, node.num_classes, t)
 
     @torch.no_grad()
     def _average_replicas(self) -> None:
         """Set every replica to the mean of all; they share one gauge, so the mean is taken in one frame."""
         if len(self.replicas) > 1:
-            trained = [replica.supervision.modules for replica in self.replicas.values()]
+            trained = [replica.modules for replica in self.replicas.values()]
             states = [modules.state_dict() for modules in trained]
             mean = {name: _mean([state[name] for state in states]) for name in states[0]}
             for modules in trained:
                 modules.load_state_dict(mean)
 
-    def _turn_gauge(
-        self, peers: Mapping[int, StatsMessage], known: Mapping[int, ClassStats], coupling: Coupling
-    ) -> None:
-        """Turn towards the peers, unless that would lower the objective of the agent's clusters."""
-        encoders = [replica.encoder for replica in self.replicas.values()]
-        self.stats = self.gauge.turn_towards(
-            encoders, self.stats, peers, self.node.index, lambda own: self._objective(own, known, coupling)
-        )
-
-    def _objective(self, own: ClassStats, known: Mapping[int, ClassStats], coupling: Coupling) -> float:
-        """Return what the agent minimises, over all its clusters, if its own statistics were `own`."""
-        mixed = [self._mix(s, known, own) for s in self.plan.mine]
-        return sum(float(lagrangian(m, coupling, self.spec.eps2, self._weight(m))[0].total) for m in mixed)
-
-    def _terms(self, coupling: Coupling) -> ConsensusTerms:
-        """Return the terms of (R2_4) in the agent's first cluster, with what it last heard of the members."""
-        mixed = self._mix(self.plan.mine[0], self.known)
-        return lagrangian(mixed, coupling, self.spec.eps2, self._weight(mixed))[0]
+    def _terms(self, s: int, own: ClassStats, known: Mapping[int, ClassStats], coupling: Coupling) -> ConsensusTerms:
+        """Return the terms of (R2_4) in cluster s if the agent's statistics were `own`, with what it last heard."""
+        mixed = self._mix(s, known, own)
+        return lagrangian(mixed, coupling, self.spec.eps2, self._scale(mixed))[0]
 
     def state(self) -> dict[str, Tensor]:
-        """Return replicas, duals, statistics, frame, and what the codec remembers."""
-        own = {"Y": self.Y, "V": self.stats.V, "mu": self.stats.mu, "m": self.stats.m}
-        replicas = {
-            f"cluster.{s}.{name}": value
-            for s, replica in self.replicas.items()
-            for name, value in replica.trainer.state().items()
-        }
-        told = self.stream.state("told.stats")
+        """Return replicas, statistics, duals, frame, and what the codec remembers."""
+        found = {**super().state(), **self.edges.state(), "hops": torch.tensor(self.gauge.hops)}
         for s, stream in self.turns.items():
-            told |= stream.state(f"told.turn {s}")
-        return {**replicas, **own, "hops": torch.tensor(self.gauge.hops), **told}
+            found |= stream.state(f"told.turn {s}")
+        return found
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
-        for s, replica in self.replicas.items():
-            prefix = f"cluster.{s}."
-            replica.trainer.load_state(
-                {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-            )
-        self.Y = state["Y"]
-        self.stats = ClassStats(state["V"], state["mu"], state["m"])
+        super().load_state(state)
+        self.edges.load_state(state)
         self.gauge.hops = int(state["hops"])
-        self.stream.load_state(state, "told.stats")
         for s, stream in self.turns.items():
             stream.load_state(state, f"told.turn {s}")
+
+
+def turn_tag(s: int) -> str:
+    """Return the tag of what is handed over inside cluster s."""
+    return f"turn in cluster {s}"
 
 
 def _mean(values: Sequence[Tensor]) -> Tensor:

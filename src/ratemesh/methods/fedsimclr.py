@@ -3,8 +3,8 @@
 Encoder and projector are both averaged, and both replaced by the average: nodes keep nothing of their own but their
 optimiser. The rest of the set-up is that of `star`. Choices: τ = 0.07 as the federated code bases have it (0.5 is usual
 for contrastive learning of small images alone); the projector has one hidden layer of 4d units and puts out d numbers.
-About one in K of the other samples in a batch is of the same class and pushed away all the same: without labels nobody
-can know. Batches below 64 make τ = 0.07 sharp; raise one or the other.
+About one in K of the other samples in a batch is of the same class and pushed away all the same: without labels that
+cannot be known. Batches below 64 make τ = 0.07 sharp; raise one or the other.
 """
 
 from typing import ClassVar
@@ -12,9 +12,8 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from ratemesh.training.contrastive import Projected, nt_xent
 from ratemesh.training.protocol import Node
-from ratemesh.training.star import StarProgram, StarSpec
+from ratemesh.training.star import Projected, StarProgram, StarSpec, nt_xent
 
 
 class FedSimClr(StarSpec):
@@ -36,9 +35,7 @@ class FedSimClr(StarSpec):
 class FedSimClrProgram(StarProgram):
     """Node i's state and rounds."""
 
-    def __init__(self, spec: FedSimClr, node: Node) -> None:
-        super().__init__(spec, node)
-        self.temperature = spec.temperature
+    spec: FedSimClr
 
     def objective(self, X: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - learns without labels
         """Return the contrastive loss of a batch's two views."""
@@ -46,4 +43,4 @@ class FedSimClrProgram(StarProgram):
 
     def contrastive(self, u: Tensor) -> Tensor:
         """Return the loss of projections (2n, D)."""
-        return nt_xent(u, self.temperature)
+        return nt_xent(u, self.spec.temperature)

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from ratemesh.seeds import seeded
 from ratemesh.training.averaging import WeightsMessage, load_mixable
-from ratemesh.training.contrastive import Projected, follow, head, regression_loss
+from ratemesh.training.local import named, under
 from ratemesh.training.protocol import Node, RoundLog
-from ratemesh.training.star import StarProgram, StarSpec, load_target, target_state
+from ratemesh.training.star import Projected, StarProgram, StarSpec, follow, head, regression_loss
 
 
 class Predicting(nn.Module):
@@ -50,6 +50,8 @@ class FedU(StarSpec):
 
     title: ClassVar[str] = "FedU"
     local_title: ClassVar[str] = "BYOL"
+    numbers_up: ClassVar[dict[str, Tensor]] = {**StarSpec.numbers_up, "moved": torch.tensor(0.0)}
+    numbers_down: ClassVar[dict[str, Tensor]] = {"median": torch.tensor(0.0)}
     keep: float = Field(0.99, ge=0, le=1, description="β, part of the target that stays at every step")
     mu: float | Literal["auto"] = Field(
         "auto", description="μ, movement from which on a node keeps its predictor; auto: median of all"
@@ -62,10 +64,6 @@ class FedU(StarSpec):
         with seeded(node.seed, self.title, "predictor"):
             return Predicting(online, head(D, self.hidden * node.encoder.d, D))
 
-    def beside(self, node: Node) -> tuple[int, int]:  # noqa: ARG002
-        """Samples and movement go up, the movements' median comes down."""
-        return 2, 1
-
     def program(self, node: Node) -> "FedUProgram":
         """Return node i's part."""
         return FedUProgram(self, node)
@@ -74,14 +72,11 @@ class FedU(StarSpec):
 class FedUProgram(StarProgram):
     """Node i's state and rounds."""
 
+    spec: FedU
     model: Predicting
-    numbers_up: ClassVar[dict[str, Tensor]] = {**StarProgram.numbers_up, "moved": torch.tensor(0.0)}
-    numbers_down: ClassVar[dict[str, Tensor]] = {"median": torch.tensor(0.0)}
 
     def __init__(self, spec: FedU, node: Node) -> None:
         super().__init__(spec, node)
-        self.keep = spec.keep
-        self.mu = spec.mu
         self.threshold = 0.0
         self.target = copy.deepcopy(self.model.online)
         self.moved = 0.0
@@ -92,7 +87,7 @@ class FedUProgram(StarProgram):
         watched = watched_weights(self.encoder)
         start = [weight.clone() for weight in watched]
         self.target.train()
-        loss = super().train(t)
+        loss = self.trainer.train(self.node.X, self.node.y, self.objective, t, self._follow)
         self.moved = float(torch.stack([(a - b).norm() for a, b in zip(watched, start, strict=True)]).mean())
         return loss
 
@@ -102,21 +97,21 @@ class FedUProgram(StarProgram):
             target = self.target(X)
         return regression_loss(self.model(X), target)
 
-    def after_step(self) -> None:
-        """Let the target follow."""
-        follow(self.target, self.model.online, self.keep)
+    def _follow(self) -> None:
+        """Let the target follow, after every step."""
+        follow(self.target, self.model.online, self.spec.keep)
 
     def message(self) -> dict[str, Tensor]:
-        """Tell how far the encoder moved."""
-        return {"moved": torch.tensor(self.moved)}
+        """Return what all send, and how far the encoder moved."""
+        return {**super().message(), "moved": torch.tensor(self.moved)}
 
     def combine(self, parts: Mapping[int, WeightsMessage]) -> dict[str, Tensor]:
         """Average, and add the median movement."""
-        return {**self.average(parts), "median": torch.tensor(median(p.numbers["moved"] for p in parts.values()))}
+        return {**super().combine(parts), "median": torch.tensor(median(p.numbers["moved"] for p in parts.values()))}
 
     def accept(self, answer: WeightsMessage) -> None:
         """φ ← φ_g; h ← h_g if D < μ."""
-        self.threshold = answer.numbers["median"] if self.mu == "auto" else self.mu
+        self.threshold = answer.numbers["median"] if self.spec.mu == "auto" else self.spec.mu
         self.took_over = self.moved < self.threshold
         kept = () if self.took_over else ("predictor.",)
         load_mixable(self.model, {k: v for k, v in answer.weights.items() if not k.startswith(kept)})
@@ -127,12 +122,12 @@ class FedUProgram(StarProgram):
 
     def state(self) -> dict[str, Tensor]:
         """Return what all have, and the target."""
-        return {**super().state(), **target_state(self.target)}
+        return {**super().state(), **named("target.", self.target.state_dict())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         super().load_state(state)
-        load_target(self.target, state)
+        self.target.load_state_dict(under("target.", state))
 
 
 def watched_weights(encoder: nn.Module) -> list[Tensor]:

@@ -8,7 +8,7 @@ At the node, L = L_contrastive + λ [U(u₁) + U(u₂)], U the distance of a vie
 6 points and 6 directions as a true mean, whose faithful weight is λ = 0.2 (the code sums over a batch of points,
 divides by 6 and takes 0.01). "transport" is what the paper describes, unbalanced optimal transport, with divergences of
 Kullback–Leibler and a price relative to the distances (the code's constants would move no mass in 512 dimensions). It
-tells less and less as dimensions grow, for all distances on the sphere come close to √2; the sliced one does not.
+tells less and less as dimensions grow, because all distances on the sphere come close to √2; the sliced one does not.
 
 At the server, with δ_k = θ − θ_k over all weights and v_k = δ_k/‖δ_k‖, α is the point of smallest ‖Σ α_k v_k‖ on the
 simplex, whose direction no node objects to. The published step has an absolute length, whatever the nodes did; here the
@@ -23,12 +23,17 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn.functional import normalize
 
+from ratemesh.errors import RatemeshError
 from ratemesh.methods.fedsimclr import FedSimClr, FedSimClrProgram
 from ratemesh.seeds import generator
 from ratemesh.training.averaging import WeightsMessage, min_norm_weights, mixable, weighted_mean
 from ratemesh.training.protocol import Node, RoundLog
-from ratemesh.training.sinkhorn import sliced_uniformity, transport_uniformity
+from ratemesh.training.star import sphere
+
+LEAST_MASS = 0.1
+"""Part of the mass that a plan must move; below it a regulariser is off without saying so."""
 
 
 class FedU2(FedSimClr):
@@ -48,9 +53,10 @@ class FedU2(FedSimClr):
 class FedU2Program(FedSimClrProgram):
     """Node i's state and rounds."""
 
+    spec: FedU2
+
     def __init__(self, spec: FedU2, node: Node) -> None:
         super().__init__(spec, node)
-        self.spec = spec
         self._begin(0)
 
     def _begin(self, t: int) -> None:
@@ -81,7 +87,7 @@ class FedU2Program(FedSimClrProgram):
         names = [name for name, _ in self.model.named_parameters()]
         models = [{name: part.weights[name] for name in names} for part in parts.values()]
         beta = harmony(models, self.start)
-        return {**self.average(parts), **weighted_mean(list(zip(beta, models, strict=True)))}
+        return {**super().combine(parts), **weighted_mean(list(zip(beta, models, strict=True)))}
 
     def own_log(self) -> RoundLog:
         """Return the mean distance from uniform over the round."""
@@ -97,3 +103,61 @@ def harmony(models: Sequence[Mapping[str, Tensor]], start: Mapping[str, Tensor])
     v = deltas / lengths[:, None]
     beta = min_norm_weights(v @ v.mT) / lengths
     return list((beta / beta.sum()).tolist())
+
+
+def sliced_uniformity(u: Tensor, draw: torch.Generator, *, points: int = 6, directions: int = 6) -> Tensor:
+    """Return how far unit vectors u (n, D) are from uniform: squared sliced Wasserstein distance in tangent spaces.
+
+    Both u and as many uniform draws s are mapped to the tangent space at each of some random points p, projected onto
+    random Gaussian directions, sorted and compared. About π²/2 for n equal points; a floor of order 1/n remains for
+    uniform ones.
+    """
+    n, D = u.shape
+    s, p = sphere(n, D, draw).to(u), sphere(points, D, draw).to(u)
+    theta = torch.randn(points, D, directions, generator=draw).to(u)
+    ours, theirs = ((log_map(p, x) @ theta).sort(1).values for x in (u, s))
+    return (ours - theirs).square().mean()
+
+
+def log_map(p: Tensor, x: Tensor) -> Tensor:
+    """Return log_p(x), (M, n, D): at points p (M, D) of the sphere, the tangents that lead to points x (n, D).
+
+    Their length is the angle between p and x.
+    """
+    cosine = (p @ x.mT).clamp(-1 + 1e-6, 1 - 1e-6)[..., None]
+    away = x - cosine * p[:, None]
+    return cosine.arccos() * normalize(away, dim=-1)
+
+
+def transport_uniformity(u: Tensor, draw: torch.Generator, *, scale: float = 1.0) -> Tensor:
+    """Return ⟨π, C⟩, C_ij = ‖u_i − s_j‖², s uniform on the sphere, π the unbalanced plan between them, held constant.
+
+    The price τ of mass that is not moved is `scale` times the mean of C: a fixed one would be right for one dimension.
+    """
+    s = sphere(len(u), u.shape[1], draw).to(u)
+    C = torch.cdist(u, s).square()
+    plan = unbalanced_plan(C.detach(), scale * float(C.detach().mean()))
+    if (mass := float(plan.sum())) < LEAST_MASS:
+        raise RatemeshError(
+            f"method.price must be high enough for mass to be moved; with {scale:g} only {mass:.2g} of 1 is, and the "
+            "regulariser is as good as off. Raise it; 1 is usual."
+        )
+    return (plan * C).sum()
+
+
+@torch.no_grad()
+def unbalanced_plan(C: Tensor, tau: float, *, steps: int = 20) -> Tensor:
+    """Return π (n, m) that makes ⟨π, C⟩ + τ [KL(π1 | a) + KL(πᵀ1 | b)] small, a and b uniform, from π = a bᵀ.
+
+    Each step minimises an upper bound of the objective that touches it at π, so that it never rises.
+    """
+    n, m = C.shape
+    kernel = (-C / (2 * tau)).exp()
+    plan = torch.full_like(C, 1 / (n * m))
+    for _ in range(steps):
+        plan = (
+            plan
+            * kernel
+            / (n * plan.sum(1, keepdim=True) * m * plan.sum(0)).sqrt().clamp(min=torch.finfo(C.dtype).tiny)
+        )
+    return plan

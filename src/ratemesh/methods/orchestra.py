@@ -30,11 +30,9 @@ from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.messages.formats import Payload, refused
 from ratemesh.seeds import generator, seeded
-from ratemesh.training.contrastive import Projected, follow
-from ratemesh.training.local import LocalSpec
+from ratemesh.training.local import LocalSpec, named, under
 from ratemesh.training.protocol import Node, Round, RoundLog
-from ratemesh.training.sinkhorn import sinkhorn, sphere
-from ratemesh.training.star import StarProgram, StarSpec, load_target, target_state
+from ratemesh.training.star import Projected, StarProgram, StarSpec, follow, sphere
 
 LOCAL_PASSES, LOCAL_SINKHORN = 5, 10
 GLOBAL_RATE, GLOBAL_MOMENTUM, GLOBAL_DECAY = 0.01, 0.9, 1e-4
@@ -82,10 +80,11 @@ class Orchestra(StarSpec):
             )
             return Turning(Projected(node.encoder, projector), nn.Linear(D, max(self.rotations, 1)))
 
-    def beside(self, node: Node) -> tuple[int, int]:
-        """Samples and local centres go up, global centres come down."""
-        D = self.projection * node.encoder.d
-        return 1 + self.local_clusters * D, self.global_clusters * D
+    def bytes_sent(self, node: Node) -> int:
+        """Return the bytes of weights and samples, of local centres to the server and of global ones from it."""
+        serves, D = node.index == self.server, self.projection * node.encoder.d
+        centres = self.global_clusters * len(node.neighbours) if serves else self.local_clusters * bool(node.neighbours)
+        return super().bytes_sent(node) + 4 * D * centres
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse what cannot be clustered; warn of more global clusters than there are centres."""
@@ -111,6 +110,7 @@ class Orchestra(StarSpec):
 class OrchestraProgram(StarProgram):
     """Node i's state and rounds."""
 
+    spec: Orchestra
     model: Turning
 
     def __init__(self, spec: Orchestra, node: Node) -> None:
@@ -121,7 +121,6 @@ class OrchestraProgram(StarProgram):
                 f"method.rotations must be 0 for samples that are no square images; got {spec.rotations} and samples "
                 f"of shape {tuple(shape)}. Set method.rotations = 0."
             )
-        self.spec = spec
         self.target = copy.deepcopy(self.model.online)
         self.memory = self._first_memory()
         self.centres = sphere(spec.global_clusters, self.memory.shape[1], generator(node.seed, "centres"))
@@ -130,7 +129,7 @@ class OrchestraProgram(StarProgram):
         """Play round t: find clusters together, then train and average."""
         draw = generator(self.node.seed, "clusters", self.node.index, t)
         local = local_centres(self.memory, self.spec.local_clusters, draw)
-        self.centres = yield from self.through_server("centres", {"centres": local}, self._cluster)
+        self.centres = yield from self.through_server(t, "centres", {"centres": local}, self._cluster)
         log: RoundLog = yield from super().round(t)
         return log
 
@@ -190,12 +189,17 @@ class OrchestraProgram(StarProgram):
 
     def state(self) -> dict[str, Tensor]:
         """Return what all have, the target, the memory and the global centres."""
-        return {**super().state(), **target_state(self.target), "memory": self.memory, "centres": self.centres}
+        return {
+            **super().state(),
+            **named("target.", self.target.state_dict()),
+            "memory": self.memory,
+            "centres": self.centres,
+        }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         super().load_state(state)
-        load_target(self.target, state)
+        self.target.load_state_dict(under("target.", state))
         self.memory, self.centres = state["memory"], state["centres"]
 
 
@@ -232,3 +236,22 @@ def global_centres(Z: Tensor, start: Tensor, temperature: float, steps: int) -> 
         speed = GLOBAL_MOMENTUM * speed + slope + GLOBAL_DECAY * C
         C = normalize(C - GLOBAL_RATE * speed, dim=1)
     return C
+
+
+@torch.no_grad()
+def sinkhorn(scores: Tensor, *, sharpness: float = 25.0, steps: int = 100, tolerance: float = 1e-2) -> Tensor:
+    """Return soft assignments (n, G) of n points to G clusters of equal size, from cosines (n, G).
+
+    Rows sum to 1, columns to n/G as nearly as the steps allow. Sinkhorn–Knopp from the row-wise softmax of
+    `sharpness` · scores, in double precision; every ten steps it is looked whether rows still change by more than
+    `tolerance`.
+    """
+    P = (sharpness * scores.double()).softmax(1)
+    n, G = P.shape
+    for step in range(steps):
+        P = P * (n / G / P.sum(0).clamp(min=torch.finfo(P.dtype).tiny))
+        rows = P.sum(1, keepdim=True)
+        P = P / rows
+        if step % 10 == 9 and float((rows - 1).abs().mean()) < tolerance:
+            break
+    return P.to(scores)

@@ -19,8 +19,9 @@ from torch.nn.functional import normalize
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
-from ratemesh.engines.hosts import LocalHost
-from ratemesh.engines.inprocess import InProcessEngine
+from ratemesh.engines.inprocess import LocalSites
+from ratemesh.engines.protocol import SiteFactory
+from ratemesh.engines.rounds import Played, play_round
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.presets import preset_for
 from ratemesh.experiment.storage import write_json
@@ -111,6 +112,7 @@ class Problem:
 def make_problem(method: str, features: Sequence[FreeFeatures], graph: Topology, setting: Setting) -> Problem:
     """Return the problem of a graph whose node i has features[i]; Algorithm 3 finds its parts by Algorithm 2."""
     labels = tuple(tuple(own.y.unique().tolist()) for own in features)
+    clusters = label_cover_clusters(labels) if method == "alg3" else []
     m = sum(len(own.y) for own in features)
     nodes = [
         Node(
@@ -124,11 +126,11 @@ def make_problem(method: str, features: Sequence[FreeFeatures], graph: Topology,
             local=LocalSpec(),
             seed=setting.seed,
             labels=labels,
+            clusters=tuple(clusters),
         )
         for i, own in enumerate(features)
     ]
-    alone: list[tuple[int, ...]] = [(i,) for i in range(len(nodes))]
-    return Problem(method, nodes, label_cover_clusters(labels) if method == "alg3" else alone, setting.eps2)
+    return Problem(method, nodes, clusters or [(i,) for i in range(len(nodes))], setting.eps2)
 
 
 def iid_problem(setting: Setting) -> Problem:
@@ -155,28 +157,27 @@ def clustered_problem(setting: Setting) -> Problem:
     return make_problem("alg3", features, Complete(name="complete", nodes=N).build(setting.seed), setting)
 
 
-@dataclass(frozen=True)
-class Given:
-    """Hands an engine programs that exist already."""
+class Rounds:
+    """Plays rounds of programs in this process, on the engine's own sites; these are never saved or asked for more."""
 
-    programs: Sequence[Program]
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self.programs = programs
+        self._sites = LocalSites(cast("SiteFactory", self), range(len(programs)))
 
-    def build(self, index: int) -> Program:
-        """Return the program of node `index`."""
+    def site(self, index: int) -> Program:
+        """Return the program of a node, where an engine would have its site made."""
         return self.programs[index]
 
-
-def engine_of(programs: Sequence[Program]) -> InProcessEngine:
-    """Return an engine that plays rounds of the programs in this process."""
-    host = LocalHost(Given(programs), range(len(programs)))  # type: ignore[arg-type]
-    return InProcessEngine([host], len(programs))
+    def play(self, t: int) -> Played:
+        """Play round t of all programs."""
+        return play_round(self._sites, len(self.programs), t)
 
 
 def solve(problem: Problem, rounds: int) -> Solved:
     """Descend until the properties show; the paper weighs node i by m_i/m, so steps grow and coupling falls with N."""
     N, start = len(problem.nodes), problem.solution()
     programs = problem.programs(Pace(eta=N / 4, rho=0.8 / N, gamma=2 / N, rounds=rounds))
-    engine = engine_of(programs)
+    engine = Rounds(programs)
     jensen, apart = [], []
     for t in range(1, rounds + 1):
         stats = [program.stats for program in programs]
@@ -206,10 +207,10 @@ def converge(setting: Setting) -> list[Bounded]:
 
 def watch(setting: Setting, pace: Pace) -> Seen:
     """Run Algorithm 1 on (opt1) and return what Theorem 2 speaks of."""
-    untrained = engine_of(iid_problem(setting).programs(pace, steps=0)).play(1).logs
+    untrained = Rounds(iid_problem(setting).programs(pace, steps=0)).play(1).logs
     programs = iid_problem(setting).programs(pace)
-    slopes = [gradients(cast("Alg1Program", program).trainer) for program in programs]
-    engine = engine_of(programs)
+    slopes = [gradients(cast("Alg1Program", program).learner.trainer) for program in programs]
+    engine = Rounds(programs)
     for t in range(1, pace.rounds + 1):
         engine.play(t)
     gradient2, smoothness = torch.zeros(pace.rounds, dtype=torch.float64), 0.0

@@ -1,6 +1,6 @@
 """Averages of weights: what takes part, the mean, the check of what arrives, and weights that no one dominates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +41,10 @@ def weighted_mean(parts: Sequence[tuple[float, Mapping[str, Tensor]]]) -> dict[s
     return {name: sum((w * x[name] for w, x in others), start=first * value) for name, value in own.items()}
 
 
+DEGREE = {"degree": torch.tensor(0, dtype=torch.int32)}
+"""What goes with weights that neighbours average: how many peers the sender has."""
+
+
 @dataclass(frozen=True)
 class WeightsMessage:
     """A peer's weights by name, and single numbers that go with them."""
@@ -49,7 +53,9 @@ class WeightsMessage:
     numbers: Mapping[str, float]
 
 
-def read_weights(payload: Payload, module: nn.Module, sender: int, least: Mapping[str, Tensor]) -> WeightsMessage:
+def read_weights(
+    payload: Payload, module: nn.Module, sender: int, least: Mapping[str, Tensor] = DEGREE
+) -> WeightsMessage:
     """Read weights of a network like `module`; refuse those of another one, and what is not finite.
 
     Args:
@@ -78,23 +84,16 @@ def alike(node: Node, scope: Scope) -> tuple[int, ...]:
     return tuple(j for j in same if scope == "group" or j in node.neighbours)
 
 
-DEGREE = {"degree": torch.tensor(0, dtype=torch.int32)}
-"""What goes with averaged weights, for `read_weights`."""
-
-
-def weights_exchange(module: nn.Module, peers: Sequence[int]) -> Exchange:
-    """Return the module's weights and this node's degree to all peers, and theirs back."""
-    message = {**mixable(module), "degree": torch.tensor(len(peers), dtype=torch.int32)}
-    return Exchange("weights", dict.fromkeys(peers, message), frozenset(peers))
-
-
 def weights_bytes(module: nn.Module) -> int:
     """Return the payload bytes of one such message."""
     return 4 * (1 + sum(value.numel() for value in mixable(module).values()))
 
 
-def combine(module: nn.Module, degree: int, inbox: Inbox) -> None:
+def averaged(module: nn.Module, peers: Sequence[int]) -> Generator[Exchange, Inbox]:
     """θ_i ← Σ_j W_ij θ_j with Metropolis weights, W_ij = 1/(1 + max(d_i, d_j)) and W_ii = 1 − Σ_j W_ij."""
+    degree = len(peers)
+    message = {**mixable(module), "degree": torch.tensor(degree, dtype=torch.int32)}
+    inbox = yield Exchange("weights", dict.fromkeys(peers, message), frozenset(peers))
     W = [1 / (1 + max(degree, message.numbers["degree"])) for message in inbox.values()]
     others = zip(W, (message.weights for message in inbox.values()), strict=True)
     load_mixable(module, weighted_mean([(1 - sum(W), mixable(module)), *others]))

@@ -43,3 +43,8 @@ class Classifier(nn.Module):
         logits = torch.cat([self(part) for part in X.split(ENCODE_BATCH)])
         loss = nn.functional.cross_entropy(logits, y)
         return float(loss), float((logits.argmax(1) == y).double().mean())
+
+
+def supervised(encoder: Encoder, num_classes: int, weight: float) -> nn.Module:
+    """Return what is trained where cross-entropy has this weight: a classifier, or the encoder alone."""
+    return Classifier(encoder, num_classes) if weight else encoder

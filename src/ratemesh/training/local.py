@@ -50,7 +50,7 @@ class LocalSpec(Spec):
 
     def lr_at(self, t: int) -> float:
         """Return the learning rate of round t, counted from 1; it depends on t only, so resuming is exact."""
-        if self.schedule == "constant" or not self.decay_rounds:  # outside a run nobody knows how long it will be
+        if self.schedule == "constant" or not self.decay_rounds:  # outside a run its length is not known
             return self.lr
         passed = min(max(t - 1, 0) / self.decay_rounds, 1.0)  # round 0 is a warm start
         return self.lr * (self.lr_final + (1 - self.lr_final) * (1 + math.cos(math.pi * passed)) / 2)
@@ -151,23 +151,33 @@ class LocalTrainer:
             for index, entry in optimizer.state_dict()["state"].items()
             for name, value in entry.items()
         }
-        weights = {f"modules.{name}": value for name, value in self.modules.state_dict().items()}
-        return {**weights, **moments, "sample_passes": torch.tensor(self.sample_passes)}
+        return {
+            **named("modules.", self.modules.state_dict()),
+            **moments,
+            "sample_passes": torch.tensor(self.sample_passes),
+        }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
-        self.modules.load_state_dict(
-            {name.removeprefix("modules."): value for name, value in state.items() if name.startswith("modules.")}
-        )
+        self.modules.load_state_dict(under("modules.", state))
         for kind, optimizer in self.optimizers.items():
             moments: dict[int, dict[str, Tensor]] = {}
-            for name, value in state.items():
-                if name.startswith(f"{kind}."):
-                    _, index, field = name.split(".")
-                    moments.setdefault(int(index), {})[field] = value
+            for name, value in under(f"{kind}.", state).items():
+                index, field = name.split(".")
+                moments.setdefault(int(index), {})[field] = value
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.sample_passes = int(state["sample_passes"])
+
+
+def named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with a prefix before their names, as a state holds several sets of them."""
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a state whose names have this prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def batches(y: Tensor, local: LocalSpec, draw: torch.Generator) -> Iterator[Tensor]:

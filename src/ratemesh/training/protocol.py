@@ -16,10 +16,11 @@ from torch import Tensor
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
 from ratemesh.encoders import Encoder
+from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload
+from ratemesh.messages.formats import Payload, refused
 from ratemesh.specs import NamedSpec
-from ratemesh.training.local import LocalSpec
+from ratemesh.training.local import LocalSpec, LocalTrainer, named, under
 
 Inbox = Mapping[int, Any]
 """What arrived, as `Program.read` returned it, by sender, ascending."""
@@ -57,7 +58,8 @@ class Node:
         encoder: the node's own network.
         local: settings of local training.
         seed: root seed; draw with `seeds.generator(seed, index, ...)`.
-        labels: which classes every node of the run holds, known to all as Algorithm 2 asks; empty where nobody asks.
+        labels: which classes every node of the run holds, known to all as in Algorithm 2; may be empty.
+        clusters: who takes turns with whom, by the method's `clusters`, the same at every node; may be empty.
         kinds: the architecture of every node of the run; empty where all are alike.
     """
 
@@ -71,6 +73,7 @@ class Node:
     local: LocalSpec
     seed: int
     labels: tuple[tuple[int, ...], ...] = ()
+    clusters: tuple[tuple[int, ...], ...] = ()
     kinds: tuple[str, ...] = ()
 
 
@@ -102,14 +105,73 @@ class Program(Protocol):
         """Go on from a state that `state` returned."""
 
 
+PROGRAM_PARTS = ("node", "encoder", "stats", "sample_passes", "round", "read", "state", "load_state")
+"""What every program must have, see `Program`."""
+
+
+class NodeProgram:
+    """What the programs in here have in common: trainers, the statistics of the whole shard, and the state of both.
+
+    Args:
+        trainers: what is trained, by the prefix that its tensors have in a state.
+    """
+
+    def __init__(self, node: Node, trainers: Mapping[str, LocalTrainer]) -> None:
+        self.node = node
+        self.encoder = node.encoder
+        self.trainers = trainers
+        self.stats = self.shard_stats(0)
+
+    @property
+    def sample_passes(self) -> int:
+        """Samples that went through a training step so far, of all trainers together."""
+        return sum(trainer.sample_passes for trainer in self.trainers.values())
+
+    def shard_stats(self, t: int) -> ClassStats:
+        """Return the statistics of all samples of the node after round t."""
+        node, trainer = self.node, next(iter(self.trainers.values()))
+        return trainer.stats(self.encoder, node.X, node.y, node.num_classes, t)
+
+    def read(self, tag: str, sender: int, payload: Payload) -> Any:  # noqa: ARG002 - methods read what they know
+        """Refuse a message that the method does not know."""
+        raise refused(sender, f"'{tag}' is no message of this method")
+
+    def state(self) -> dict[str, Tensor]:
+        """Return weights, optimisers and statistics."""
+        found = dict(self.stats.tensors())
+        for prefix, trainer in self.trainers.items():
+            found |= named(prefix, trainer.state())
+        return found
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from `state`."""
+        for prefix, trainer in self.trainers.items():
+            trainer.load_state(under(prefix, state))
+        self.stats = ClassStats.from_tensors(state)
+
+
+@dataclass(frozen=True)
+class MessageContract:
+    """What a method's messages ask of a run.
+
+    Attributes:
+        fixed_graph: who exchanges with whom is settled before the first round; else neighbours may change between
+            rounds, told by `program.node`.
+        needs_every: a lost message makes later ones unreadable; refused between sites, where messages may be lost.
+        one_model: all nodes send weights of one model: they need one architecture, and begin with equal weights.
+        server: the node that all others need in every round, if there is one.
+    """
+
+    fixed_graph: bool = True
+    needs_every: bool = False
+    one_model: bool = False
+    server: int | None = None
+
+
 class MethodSpec(NamedSpec):
     """Settings of a method; `program` makes one node's part of it."""
 
     kind: ClassVar[str] = "method"
-    one_model: ClassVar[bool] = False
-    """Whether all nodes train one model: they need one architecture, and begin with equal weights."""
-    views: ClassVar[int] = 1
-    """How many augmented views of a sample a training step compares; of more than one, augmentation is the point."""
     eps2: float = Field(0.5, gt=0, description="ε², squared distortion of the coding rate")
 
     @abstractmethod
@@ -117,11 +179,16 @@ class MethodSpec(NamedSpec):
         """Return the node's program, initialised without communication."""
 
     @property
+    def messages(self) -> MessageContract:
+        """What the method's messages ask of a run."""
+        return MessageContract()
+
+    @property
     def epochs_before(self) -> int:
         """Local epochs before the first exchange, which count in a comparison of budgets."""
         return 0
 
-    def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:  # noqa: ARG002 - others ask
+    def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:  # noqa: ARG002 - methods look
         """Refuse what the method cannot work on; return where the theory's assumptions do not hold, in words.
 
         Args:
@@ -140,7 +207,12 @@ class MethodSpec(NamedSpec):
             f"Assumption 1 does not hold: class proportions differ between nodes by up to {found.gap:.3f}. {remedy}."
         ]
 
-    def clusters(self, labels: Sequence[Sequence[int]], num_classes: int) -> list[tuple[int, ...]]:  # noqa: ARG002
+    def clusters(
+        self,
+        labels: Sequence[Sequence[int]],  # noqa: ARG002 - methods of clusters look
+        topology: Topology,  # noqa: ARG002
+        num_classes: int,  # noqa: ARG002
+    ) -> list[tuple[int, ...]]:
         """Return the clusters that nodes with these labels form; empty for methods that know none."""
         return []
 
@@ -148,24 +220,20 @@ class MethodSpec(NamedSpec):
     def bytes_sent(self, node: Node) -> int:
         """Return the payload bytes that a node sends a round, by formula; the meter must agree.
 
-        Where `bytes_vary` the formula gives the most that a node may send.
+        Where the size of messages varies from round to round, this is the most that a node may send.
         """
-
-    @property
-    def bytes_vary(self) -> bool:
-        """Whether messages differ in size from round to round."""
-        return False
-
-    @property
-    def graph_may_change(self) -> bool:
-        """Whether a node's neighbours may be others in every round, told by `program.node`."""
-        return False
-
-    @property
-    def needs_every_message(self) -> bool:
-        """Whether a message that is lost makes later ones unreadable; engines that lose some refuse such methods."""
-        return False
 
     @abstractmethod
     def label(self, topology: Topology) -> str:
         """Return the method's name on this graph as tables show it, with the switches that are on."""
+
+
+def start_program(method: MethodSpec, node: Node) -> Program:
+    """Make a node's program; refuse one that lacks a part that every engine relies on."""
+    program = method.program(node)
+    if lacking := [part for part in PROGRAM_PARTS if not hasattr(program, part)]:
+        raise InputError(
+            f"method '{method.name}' must make programs with {', '.join(PROGRAM_PARTS)}; its {type(program).__name__} "
+            f"lacks {', '.join(lacking)}. Derive it from ratemesh.training.protocol.NodeProgram, or add them."
+        )
+    return program

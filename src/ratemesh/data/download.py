@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from ratemesh.data.known import CHUNK, KnownFile, fault_of
+from ratemesh.data.known import KnownFile, fault_of
 from ratemesh.errors import RatemeshError
 
 Progress = Callable[[str, int, int | None], None]
@@ -20,6 +20,7 @@ TIMEOUT = 20.0
 """Seconds without a byte before a server counts as silent."""
 ATTEMPTS = 5
 """Broken connections in a row, none of which brought a byte, before a server is given up."""
+CHUNK = 1 << 16
 MOST = 1 << 30
 """Bytes of a file whose size is not known beforehand."""
 
@@ -107,7 +108,7 @@ def _ask(url: str, out: IO[bytes], file: KnownFile, progress: Progress) -> None:
 
 def _copy(answer: IO[bytes], out: IO[bytes], total: int | None, file: KnownFile, progress: Progress) -> None:
     most = file.size or MOST
-    while chunk := answer.read(CHUNK // 16):
+    while chunk := answer.read(CHUNK):
         out.write(chunk)
         if out.tell() > most:
             raise FetchError(f"{file.name} must have at most {most:,} bytes; the server sends more")

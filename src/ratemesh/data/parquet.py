@@ -2,15 +2,17 @@
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
-from ratemesh.data.cache import Array, Decoded
-from ratemesh.data.readers.arrays import as_labels, bounded, one_part, parts
-from ratemesh.data.readers.folder import TEST_NAMES
-from ratemesh.data.readers.pictures import decode_pictures
+from ratemesh.data.arrays import as_dataset, bounded
+from ratemesh.data.dataset import Dataset
+from ratemesh.data.files import Array, OwnFilesSpec
+from ratemesh.data.pictures import TEST_NAMES, decode_pictures
 from ratemesh.errors import InputError
 
 SAMPLE_COLUMNS = ("image", "img", "x", "vector", "features", "embedding")
@@ -18,7 +20,28 @@ LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "y")
 BATCH = 1024
 
 
-def parquet_files(path: Path) -> list[list[Path]]:
+class Parquet(OwnFilesSpec):
+    """Your parquet table, or folder of train*.parquet and test*.parquet: pictures or vectors, and labels."""
+
+    column: str | None = Field(None, description="column of the samples; else image, img, x, vector, …")
+    label: str | None = Field(None, description="column of the labels; else label, labels, fine_label, …")
+    size: int | None = Field(None, ge=1, le=4096, description="scale pictures to size×size")
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="part held out if there is no test file")
+
+    def sources(self, path: Path) -> list[Path]:
+        """Return all tables."""
+        return [file for files in _parts(path) for file in files]
+
+    def decode(self, path: Path) -> Dataset:
+        """Read the tables; a sample is a picture file as bytes, or as {bytes, path}, or a list of uint8 or floats."""
+        where = f"'{path}'"
+        tables = [_read(files, self.column, self.label) for files in _parts(path)]
+        labels = [_labels(table, where) for table in tables]
+        X = _samples([table.column(0) for table in tables], self.size, where)
+        return _named(as_dataset(X, labels, where, "first", self.test_fraction), tables[0])
+
+
+def _parts(path: Path) -> list[list[Path]]:
     """Return the files of the training and the test part, or of the one part that there is."""
     if not path.is_dir():
         return [[path]]
@@ -30,20 +53,6 @@ def parquet_files(path: Path) -> list[list[Path]]:
     if not every:
         raise InputError(f"data.path must be a .parquet file or a folder of some; '{path}' holds none.")
     return [every]
-
-
-def read_parquet(path: Path, column: str | None, label: str | None, size: int | None, held_out: float) -> Decoded:
-    """Read samples from `column` and labels from `label`, found by their usual names where none are given.
-
-    A sample is a picture file as bytes, or as {bytes, path}, or a list of numbers, uint8 or float.
-    """
-    tables = [_read(files, column, label) for files in parquet_files(path)]
-    where = f"'{path}'"
-    labels = [_labels(table, where) for table in tables]
-    X = _samples([table.column(0) for table in tables], size, where)
-    decoded = one_part(X[0], labels[0], held_out, where) if len(tables) == 1 else parts(X, labels, where, "first")
-    names = _names(tables[0], np.concatenate(labels))
-    return Decoded(**{**vars(decoded), "classes": names}) if names else decoded
 
 
 def _pyarrow() -> Any:
@@ -108,8 +117,7 @@ def _samples(columns: list[Any], size: int | None, where: str) -> list[Array]:
         if None in blobs:
             raise InputError(f"{where} must hold every picture as bytes; row {blobs.index(None)} has none.")
         X = decode_pictures([(f"row {row} of {where}", blob) for row, blob in enumerate(blobs)], size)
-        ends = np.cumsum([len(array) for array in arrays])[:-1]
-        return list(np.split(X, ends))
+        return np.split(X, [len(array) for array in arrays[:-1]])
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return [_vectors(array, where) for array in arrays]
     raise InputError(f"samples of {where} must be pictures as bytes or lists of numbers; got {kind}. Set data.column.")
@@ -133,11 +141,10 @@ def _labels(table: Any, where: str) -> Array:
     return np.array(column.to_pylist())
 
 
-def _names(table: Any, labels: Array) -> tuple[str, ...] | None:
-    """Return the class names that the Hugging Face convention keeps beside the table, for the labels that occur."""
+def _named(data: Dataset, table: Any) -> Dataset:
+    """Take the class names that the Hugging Face convention keeps beside the table, if it does."""
     with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):
         about = json.loads((table.schema.metadata or {})[b"huggingface"])
-        every = about["info"]["features"][table.column_names[1]]["names"]
-        _, found = as_labels(labels, "labels")
-        return tuple(str(every[int(label)]) for label in found)
-    return None
+        names = about["info"]["features"][table.column_names[1]]["names"]
+        return replace(data, classes=tuple(str(names[int(label)]) for label in data.classes))
+    return data

@@ -1,4 +1,4 @@
-"""Picture files (PNG, JPEG, …) to one array; headers first, so that nothing is unpacked that does not fit."""
+"""Pictures in folders of their classes; headers are read first, so that nothing is unpacked that does not fit."""
 
 import io
 import warnings
@@ -8,15 +8,18 @@ from typing import TypeVar
 
 import numpy as np
 from PIL import Image
+from pydantic import Field
 
-from ratemesh.data.cache import Array
-from ratemesh.data.readers.arrays import bounded
+from ratemesh.data.arrays import as_dataset, bounded
+from ratemesh.data.dataset import Dataset
+from ratemesh.data.files import Array, OwnFilesSpec
 from ratemesh.errors import InputError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 GREY = frozenset({"1", "L", "LA"})
 COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"})
+TEST_NAMES = ("test", "val", "valid", "validation")
 
 Source = tuple[str, Path | bytes]
 """A picture: its name for messages, and its file or its bytes."""
@@ -26,18 +29,18 @@ ResultT = TypeVar("ResultT")
 def decode_pictures(sources: Sequence[Source], size: int | None) -> Array:
     """Return pictures as uint8 (m, C, H, W): C = 1 if all are grey, else 3; scaled to size×size if that is given."""
     headers = [_opened(source, lambda image: (image.size, image.mode)) for source in sources]
+    width, height = (size, size) if size else headers[0][0]
     for (name, _), (_, mode) in zip(sources, headers, strict=True):
         if mode not in GREY | COLOUR:
             raise InputError(f"{name} must be a picture of 8 bits a channel; got mode {mode}. Convert it.")
-    width, height = (size, size) if size else headers[0][0]
     for (name, _), (found, _) in zip(sources, headers, strict=True):
         if not size and found != (width, height):
             raise InputError(
                 f"{name} must be as large as the first picture, {width}×{height}; got {found[0]}×{found[1]}. "
                 f"Scale all of them with data.size, e.g. --set data.size={min(width, height)}"
             )
-    mode = "L" if all(mode in GREY for _, mode in headers) else "RGB"
-    shape = (len(sources), len(mode) if mode == "RGB" else 1, height, width)
+    mode, channels = ("L", 1) if all(mode in GREY for _, mode in headers) else ("RGB", 3)
+    shape = (len(sources), channels, height, width)
     bounded(shape, 1, "pictures")
     X = np.empty(shape, np.uint8)
     for row, source in zip(X, sources, strict=True):
@@ -67,3 +70,49 @@ def _opened(source: Source, look: Callable[[Image.Image], ResultT]) -> ResultT:
                 return look(image)
     except Exception as error:  # broken pictures raise nearly anything
         raise InputError(f"{name} must be a picture that can be read ({error}). Replace or remove it.") from None
+
+
+class Folder(OwnFilesSpec):
+    """Your pictures in train/CLASS/* and test/CLASS/*, or in CLASS/* with a part held out."""
+
+    size: int | None = Field(None, ge=1, le=4096, description="scale pictures to size×size")
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="part held out if there is no test folder")
+
+    def sources(self, path: Path) -> list[Path]:
+        """Return all pictures."""
+        return [file for tree in _trees(path) for file in _pictures(tree)]
+
+    def decode(self, path: Path) -> Dataset:
+        """Read all pictures together, for one size and one number of channels; sub-folders belong to their class."""
+        parts = [(tree, _pictures(tree)) for tree in _trees(path)]
+        X = decode_pictures([(f"'{file}'", file) for _, files in parts for file in files], self.size)
+        y = [np.array([file.relative_to(tree).parts[0] for file in files]) for tree, files in parts]
+        ends = [len(files) for _, files in parts[:-1]]
+        return as_dataset(np.split(X, ends), y, f"'{path}'", "first", self.test_fraction)
+
+
+def _trees(path: Path) -> list[Path]:
+    """Return the folders that hold class folders: train and test, or the one that there is."""
+    train = path / "train"
+    if not train.is_dir():
+        return [path]
+    return [train, *[path / name for name in TEST_NAMES if (path / name).is_dir()][:1]]
+
+
+def _pictures(tree: Path) -> list[Path]:
+    """Return the picture files below the class folders of a tree, in order; hidden ones are passed over."""
+    if not tree.is_dir():
+        raise InputError(f"data.path must be a folder; got '{tree}'. Check the spelling.")
+    found = [
+        file
+        for folder in sorted(tree.iterdir())
+        if folder.is_dir() and not folder.name.startswith(".")
+        for file in sorted(folder.rglob("*"))
+        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
+    ]
+    if not found:
+        raise InputError(
+            f"'{tree}' must hold a folder of pictures for every class (CLASS/*.png, or train/CLASS/*.png and "
+            f"test/CLASS/*.png); it holds none. Known: {', '.join(sorted(SUFFIXES))}."
+        )
+    return found

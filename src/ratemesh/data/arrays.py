@@ -1,0 +1,159 @@
+"""What people's own files hold, brought into one form: images or vectors, labels as 0..K-1; and numpy archives."""
+
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from ratemesh.data.dataset import Dataset, split
+from ratemesh.data.files import Array, OwnFilesSpec
+from ratemesh.errors import InputError
+
+Channels = Literal["auto", "first", "last"]
+KEYS = ("x_train", "x_test", "y_train", "y_test")
+
+
+def as_dataset(
+    X: Sequence[Array], y: Sequence[Array], where: str, channels: Channels, test_fraction: float = 0.0
+) -> Dataset:
+    """Return the training and the test part, or the only part with `test_fraction` held out, the same for every seed.
+
+    Args:
+        X: samples of each part.
+        y: labels of each part, one a sample, (m,) or (m, 1).
+        where: the file, for messages.
+    """
+    names = ("training ", "test ") if len(X) == 2 else ("",)
+    samples = [as_samples(A, f"{name}samples of {where}", channels) for A, name in zip(X, names, strict=True)]
+    labels = [A[:, 0] if A.ndim == 2 and A.shape[1] == 1 else A for A in y]
+    if any(A.ndim != 1 for A in labels):
+        shapes = " and ".join(str(A.shape) for A in y)
+        raise InputError(f"labels of {where} must be one a sample, (m,); got shapes {shapes}.")
+    codes, classes = as_labels(np.concatenate(labels), f"labels of {where}")
+    for A, b, name in zip(samples, labels, names, strict=True):
+        if len(A) != len(b):
+            raise InputError(
+                f"{where} must hold a label for every {name}sample; got {len(A)} samples and {len(b)} labels."
+            )
+    tensors = [torch.from_numpy(A) for A in samples]
+    targets = torch.from_numpy(codes).split([len(b) for b in labels])
+    if len(X) == 1:
+        data = split(tensors[0], targets[0], test_fraction, len(classes), seed=0)
+        if not len(data.y_test):
+            raise InputError(f"data.test_fraction must hold out a sample of {where}; got {test_fraction}. Raise it.")
+        return replace(data, classes=classes)
+    kinds = [f"{A.shape[1:]} {A.dtype}" for A in samples]
+    if kinds[0] != kinds[1]:
+        got = " and ".join(kinds)
+        raise InputError(f"{where} must hold training and test samples of one shape and kind; got {got}.")
+    return Dataset(tensors[0], targets[0], tensors[1], targets[1], len(classes), classes=classes)
+
+
+def as_samples(X: Array, what: str, channels: Channels = "auto") -> Array:
+    """Return vectors as (m, p) and images as (m, C, H, W), uint8 or float32.
+
+    Of four axes (m, a, b, c) the shorter of a and c counts the channels, a in doubt, unless `channels` says it.
+    """
+    if X.dtype != np.uint8 and X.dtype.kind != "f":
+        raise InputError(f"{what} must be uint8 (0..255) or float; got {X.dtype}. Save them as one of these.")
+    if not 2 <= X.ndim <= 4 or 0 in X.shape:
+        shapes = "(m, p), (m, H, W), (m, H, W, C) or (m, C, H, W)"
+        raise InputError(f"{what} must have shape {shapes}, no axis empty; got {X.shape}.")
+    if X.ndim == 3:
+        X = X[:, None]
+    elif X.ndim == 4 and (channels == "last" or (channels == "auto" and X.shape[3] < X.shape[1])):
+        X = X.transpose(0, 3, 1, 2)
+    if X.dtype != np.uint8:
+        X = X.astype(np.float32)
+        bad = ~np.isfinite(X.reshape(len(X), -1)).all(1)
+        if bad.any():
+            raise InputError(f"{what} must be finite float32 numbers; row {int(bad.argmax())} is not. Clean the data.")
+    return np.require(X, requirements=["C", "W"])
+
+
+def as_labels(y: Array, what: str) -> tuple[Array, tuple[str, ...]]:
+    """Return labels (m,) as int64 codes 0..K-1, and the names of the K classes that the codes stand for.
+
+    >>> as_labels(np.array(["cat", "dog", "cat"]), "labels")
+    (array([0, 1, 0]), ('cat', 'dog'))
+    """
+    if y.dtype.kind == "f" and bool((np.isfinite(y) & (y == np.floor(y))).all()):
+        y = y.astype(np.int64)
+    if y.dtype.kind not in "iubU" or not len(y):
+        raise InputError(f"{what} must be whole numbers or words, one a sample; got {y.dtype} of shape {y.shape}.")
+    values, found = np.unique(y, return_inverse=True)
+    words = [str(value) for value in values.tolist()]
+    order = sorted(range(len(words)), key=lambda i: _rank(words[i]))  # "10" after "9"
+    code_of = np.empty(len(order), np.int64)
+    code_of[order] = np.arange(len(order))
+    return code_of[found], tuple(words[i] for i in order)
+
+
+def _rank(word: str) -> tuple[bool, int, str]:
+    number = word.removeprefix("-")
+    whole = number.isascii() and number.isdigit()
+    return not whole, int(word) if whole else 0, word
+
+
+def bounded(shape: Sequence[int], itemsize: int, what: str) -> None:
+    """Raise before anything is allocated if samples of this shape would fill half of the machine's memory."""
+    wanted = math.prod(shape) * itemsize
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    if wanted > most:
+        raise InputError(
+            f"{what} must fit into half of this machine's memory, {most / 1e9:.1f} GB; it would take "
+            f"{wanted / 1e9:.1f} GB. Make the samples fewer or smaller."
+        )
+
+
+class Npz(OwnFilesSpec):
+    """Your numpy archive with x_train, y_train, x_test, y_test: images or vectors, uint8 or float."""
+
+    channels: Channels = Field("auto", description="where (m, a, b, c) has its channels: first, last or auto (shorter)")
+
+    def decode(self, path: Path) -> Dataset:
+        """Read samples and labels; nothing in the file is executed, nothing unpacked that its header does not announce.
+
+        Samples are uint8 or float, (m, p), (m, H, W), (m, H, W, C) or (m, C, H, W); labels are numbers or words, (m,).
+        """
+        try:
+            with zipfile.ZipFile(path) as archive:
+                x_train, x_test, y_train, y_test = (_member(archive, key, path) for key in KEYS)
+        except InputError:
+            raise
+        except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(f"'{path}' must be a readable .npz file ({error}). Write it with numpy.savez.") from None
+        return as_dataset((x_train, x_test), (y_train, y_test), f"'{path}'", self.channels)
+
+
+def _member(archive: zipfile.ZipFile, key: str, path: Path) -> Array:
+    """Read one array, after a look at its header."""
+    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    if key not in names:
+        raise InputError(f"'{path}' must hold {', '.join(KEYS)}; it holds {', '.join(names) or 'nothing'}.")
+    what = f"{key} of '{path}'"
+    info = archive.getinfo(f"{key}.npy")
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in readers:
+            raise InputError(f"{what} must be in .npy format 1 or 2; got {version}. Save plain arrays.")
+        shape, _, dtype = readers[version](file)
+    if dtype.hasobject:
+        raise InputError(f"{what} must hold plain numbers or words; got Python objects, which are never loaded.")
+    announced = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or announced > info.file_size:
+        raise InputError(f"{what} must be whole; its header announces {announced:,} bytes. Write it again.")
+    bounded(shape, dtype.itemsize, what)
+    with archive.open(info) as file:
+        array: Array = np.lib.format.read_array(file, allow_pickle=False)
+        file.read()  # to the end, so that the archive's own checksum is looked at
+    return array
