@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -66,9 +66,8 @@ def _formulas(network: Mapping[str, Any]) -> dict[str, float]:
 
 def _mean_cost(costs: list[Cost]) -> Cost:
     """Return means of what is known; equal notes once."""
-    numbers = [field.name for field in fields(Cost) if field.name != "notes"]
-    notes = dict.fromkeys(note for cost in costs for note in cost.notes)
-    return Cost(**{key: _mean([getattr(cost, key) for cost in costs]) for key in numbers}, notes=tuple(notes))
+    means = {key: _mean([getattr(cost, key) for cost in costs]) for key in (*COSTS, "seconds")}
+    return Cost(**means, notes=tuple(dict.fromkeys(note for cost in costs for note in cost.notes)))
 
 
 def _mean(values: list[float]) -> float:

@@ -30,7 +30,8 @@ def open_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     for path in paths:
         members = list(_members(path, DEEPEST))
         if not members:
-            notes.append(_foreign(path))
+            lack = "has no config.toml, nor has a folder inside it" if path.is_dir() else "is not a folder"
+            notes.append(f"'{path}' must be a run folder; it {lack}. Give the --out of a run.")
         found.update({member.resolve(): member for member in members})
     if not found:
         raise InputError(
@@ -50,11 +51,6 @@ def _members(path: Path, depth: int) -> Iterator[Path]:
             yield from _members(inner, depth - 1)
 
 
-def _foreign(path: Path) -> str:
-    lack = "has no config.toml, nor has a folder inside it" if path.is_dir() else "is not a folder"
-    return f"'{path}' must be a run folder; it {lack}. Give the --out of a run."
-
-
 def _short_names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest ends of the paths that tell them all apart."""
     for depth in range(1, max(len(path.parts) for path in paths)):
@@ -68,7 +64,8 @@ def open_trials(path: Path, name: str) -> Run:
     """Read the trials in a folder; one that was planned alone is a single run."""
     run = Run(name, path)
     planned = number(read_object(run, path / "trials.json").get("trials"))
-    found = _folders(path)
+    places = {int(end): p for p in path.glob("trial-*") if (end := p.name.removeprefix("trial-")).isdecimal()}
+    found = [places[k] for k in sorted(places) if (places[k] / "config.toml").is_file()]
     run.planned = int(planned) if math.isfinite(planned) else len(found)
     if not math.isfinite(planned):
         run.notes.append(f"trials.json does not say how many trials there should be; {len(found)} are there.")
@@ -81,12 +78,6 @@ def open_trials(path: Path, name: str) -> Run:
     _merge(run)
     run.notes += [*_unfinished(run), *_shared_notes(run.trials)]
     return run
-
-
-def _folders(path: Path) -> list[Path]:
-    """Return the trials that were started, in order."""
-    places = {int(end): p for p in path.glob("trial-*") if (end := p.name.removeprefix("trial-")).isdecimal()}
-    return [places[k] for k in sorted(places) if (places[k] / "config.toml").is_file()]
 
 
 def _merge(run: Run) -> None:

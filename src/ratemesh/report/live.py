@@ -1,4 +1,4 @@
-"""A run as it goes: TensorBoard scalars and figures, for who has it installed."""
+"""A run as it goes: TensorBoard scalars and figures, where TensorBoard is installed."""
 
 import tempfile
 import warnings

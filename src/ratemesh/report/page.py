@@ -15,14 +15,15 @@ from markupsafe import Markup, escape
 from ratemesh._version import __version__
 from ratemesh.errors import InputError
 from ratemesh.experiment.storage import write_text
-from ratemesh.metrics.table import COLUMNS, LABEL_AWARE, METRICS, Metric
-from ratemesh.report import cited
+from ratemesh.metrics import table
+from ratemesh.metrics.table import METRICS, Metric
+from ratemesh.report import cited, wording
 from ratemesh.report.cost import COSTS, cost_of
 from ratemesh.report.figures import FIGURES, Drawn, style
 from ratemesh.report.folders import open_runs
 from ratemesh.report.runs import Run, number
 from ratemesh.report.summary import same_data, summary, title
-from ratemesh.report.wording import DASH, in_bytes, in_digits, judged, own_cells, shown
+from ratemesh.report.wording import DASH, in_digits
 
 EMBEDDED = {"cosine": "png"}
 """Format of a figure in the page, where it is not svg: a matrix of pixels gains nothing from vectors."""
@@ -117,27 +118,9 @@ def _environment() -> Environment:
     )
     found.filters["symbols"] = symbols
     found.tests["finite"] = math.isfinite
-    found.globals |= {
-        "version": __version__,
-        "BLACK": style.BLACK,
-        "COLUMNS": COLUMNS,
-        "COSTS": COSTS,
-        "DASH": DASH,
-        "DOUBT": cited.DOUBT,
-        "METRICS": METRICS,
-        "SOURCE": cited.SOURCE,
-        "TABLE": cited.TABLE,
-        "budget": _budget,
-        "embedded": _embedded,
-        "in_bytes": in_bytes,
-        "in_digits": in_digits,
-        "judged": judged,
-        "metric_cells": _metric_cells,
-        "metric_keys": _metric_keys,
-        "own_cells": own_cells,
-        "readable_width": readable_width,
-        "shown": shown,
-    }
+    found.globals |= {"version": __version__, "cited": cited, "style": style, "tables": table, "wording": wording}
+    found.globals |= {"COSTS": COSTS, "embedded": _embedded, "readable_width": readable_width}
+    found.globals |= {"metric_keys": _metric_keys, "best_of": _best, "aside": _aside}
     return found
 
 
@@ -167,16 +150,6 @@ def _embedded(file: Path) -> str:
     return f"data:{TYPES[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A number of a run in the table of all: as text, what belongs to it, whether it is the best, whether a list."""
-
-    value: str
-    aside: str = ""
-    best: bool = False
-    wraps: bool = False
-
-
 def _metric_keys(runs: Sequence[Run]) -> list[str]:
     """Return the numbers that runs have: known ones in their order, then others."""
     there = dict.fromkeys(key for run in runs for key in run.metrics if key not in HIDDEN)
@@ -184,22 +157,9 @@ def _metric_keys(runs: Sequence[Run]) -> list[str]:
     return [key for key in METRICS if key in there] + [key for key in own if key not in METRICS]
 
 
-def _metric_cells(key: str, runs: Sequence[Run]) -> list[Cell]:
-    """Return a metric of every run."""
-    best = _best(key, runs) if len(same_data(runs)) == 1 else math.nan
-    out = []
-    for run in runs:
-        if key == LABEL_AWARE and not run.partial:
-            out.append(Cell(shown(run, "acc_energy"), "nodes hold all labels: the fused one"))
-            continue
-        value = run.metrics.get(key)
-        out.append(Cell(shown(run, key), _aside(key, run), number(value) == best, isinstance(value, list)))
-    return out
-
-
 def _best(key: str, runs: Sequence[Run]) -> float:
-    """Return the best value; NaN unless one way is better and the runs differ."""
-    better = METRICS.get(key, Metric(key)).better
+    """Return the best value; NaN unless one way is better, and the runs differ and can be ranked."""
+    better = METRICS.get(key, Metric(key)).better if len(same_data(runs)) == 1 else ""
     known = [value for run in runs if math.isfinite(value := number(run.metrics.get(key)))]
     if not better or len(set(known)) < 2:
         return math.nan
@@ -244,17 +204,6 @@ def _replacing(run: Run) -> str:
     if run.setting("data.path"):
         return "a file in place of "
     return "superclasses of " if run.setting("data.coarse") else ""
-
-
-def _budget(run: Run) -> str:
-    """Return what ours is: trained for how long, and how often."""
-    rounds = f"{run.setting('rounds', '?')} rounds of {run.setting('local.epochs', '?')} local epochs"
-    if before := run.setting("method.warm_start.epochs", 0):
-        rounds += f" after {before} of cross-entropy"
-    done = len(run.complete)
-    often = f", {done} trials" if done == run.planned else f", {done} of {run.planned} trials"
-    who = "ours, some labels a node" if run.partial else "ours"
-    return f"{who}: {rounds}" + (often if run.trials else "")
 
 
 def _rows(contents: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -74,7 +74,7 @@ class Drawn:
     Attributes:
         title: a heading.
         caption: what to look for.
-        alt: the figure in words, for who cannot see it.
+        alt: the figure in words, for those who cannot see it.
         files: one a format; none when nothing could be drawn.
         notes: what could not be drawn, why, and the remedy.
     """
@@ -170,18 +170,12 @@ def look(index: int) -> dict[str, Any]:
 
 def spread(runs: Sequence[Run], *, bands: bool = True) -> str:
     """Return what lines and bands are: of a run they span the nodes, of trials the trials."""
-    lines = {
-        (True, False): "lines are means over the nodes",
-        (False, True): "lines are means over nodes and trials",
-        (True, True): "lines are means over the nodes, and over the trials where there are some",
-    }
-    reach = {
-        (True, False): "from the lowest to the highest node",
-        (False, True): "from the lowest to the highest trial",
-        (True, True): "from the lowest to the highest node, or trial where there are some",
-    }
-    kinds = any(not run.trials for run in runs), any(run.trials for run in runs)
-    return lines[kinds] + (f", bands reach {reach[kinds]}" if bands else "")
+    single, trials = any(not run.trials for run in runs), any(run.trials for run in runs)
+    over, reach = "the nodes", "node"
+    if trials:
+        over = "the nodes, and over the trials where there are some" if single else "nodes and trials"
+        reach = "node, or trial where there are some" if single else "trial"
+    return f"lines are means over {over}" + (f", bands reach from the lowest to the highest {reach}" if bands else "")
 
 
 def sampled(runs: Sequence[Run]) -> str:
