@@ -233,3 +233,9 @@ def test_replicas_that_do_not_fit_are_refused_before_any_work(monkeypatch: pytes
         pytest.warns(RatemeshWarning),
     ):
         Plan(scenario()).check()
+
+
+def test_a_majority_is_no_setting_of_algorithm_3() -> None:
+    """A class that one cluster member holds alone enters the objective as that member tells it."""
+    with pytest.raises(InputError, match=r"method\.robust is not a setting"):
+        scenario(method={"name": "alg3", "robust": {"fold": "median"}})

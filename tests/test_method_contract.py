@@ -17,7 +17,7 @@ from ratemesh.messages.formats import Payload
 from ratemesh.methods import METHODS
 from ratemesh.seeds import generator
 from ratemesh.training.local import LocalSpec
-from ratemesh.training.protocol import PROGRAM_PARTS, Exchange, MethodSpec, Node, Program, RoundLog
+from ratemesh.training.protocol import PROGRAM_PARTS, Exchange, MessageContract, MethodSpec, Node, Program, RoundLog
 from ratemesh.training.star import StarSpec
 
 SETTINGS = {
@@ -245,3 +245,19 @@ def test_a_plug_in_whose_programs_lack_a_part_is_refused_at_start(engine: str, t
         table["engine"] = {"workers": 2}
     with pytest.raises(InputError, match=r"'test_method_contract:Mute' must make programs with .* lacks read, load_st"):
         run(table, tmp_path / "run")
+
+
+CONTRACTS = {
+    "alg1": MessageContract(fixed_graph=False),
+    "alg1_weights": MessageContract(fixed_graph=False),
+    "alg3": MessageContract(),
+    "dsgd": MessageContract(fixed_graph=False),
+    **{name: MessageContract(one_model=True, server=0) for name in OWN},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_messages_ask_of_a_run_is_declared(name: str) -> None:
+    assert METHODS[name]().messages == CONTRACTS[name]
+    if name in COUPLED:
+        assert METHODS[name](codec="delta").messages == MessageContract(needs_every=True)

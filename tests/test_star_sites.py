@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from ratemesh.experiment.processes import stop
 
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.launch import start_site, write_sites
+from ratemesh.experiment.launch import start_site, stop, write_sites
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 from ratemesh.methods.fedsimclr import FedSimClr
@@ -18,7 +17,7 @@ from test_experiment import TINY
 from test_method_contract import METHODS, OWN, nodes
 from test_star import FEDERATED, STAR
 
-ROUNDS = 40
+ROUNDS = 30
 
 
 def until_round(site: Path, t: int, seconds: float = 120) -> None:
@@ -51,7 +50,7 @@ def test_a_server_goes_on_without_a_client() -> None:
         round_.send({})
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
 def test_sites_end_when_the_server_is_killed_and_finish_once_it_is_back(tmp_path: Path) -> None:
     settings = {"rounds": ROUNDS, "graph": {"name": "star", "nodes": 3}, "method": "fedsimclr", "encoders": ["mlp"]}
