@@ -14,7 +14,7 @@ from benchmarks.timing import Timing, interleave, milliseconds, ratio
 from ratemesh.engines.protocol import Engine
 from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.plan import factory
+from ratemesh.experiment.plan import Plan
 
 NODES = 4
 WORKERS = "inprocess, 2 workers"
@@ -69,7 +69,7 @@ def _measure(repeats: int) -> dict[str, dict[str, list[float]]]:
             rounds: dict[str, Callable[[], object]] = {}
             for name, settings in ENGINES.items():
                 config = make_config(_table(samples, settings))
-                rounds[name] = _rounds(stack.enter_context(config.engine.open(factory(config), NODES)))
+                rounds[name] = _rounds(stack.enter_context(config.engine.open(Plan(config), NODES)))
             timings = interleave(rounds, repeats)
             found[work] = {name: list(timing.seconds) for name, timing in timings.items()}
     return found

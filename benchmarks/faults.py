@@ -17,9 +17,8 @@ from benchmarks.lines import Lines
 from ratemesh.engines.certs import init
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.launch import gather, start_site, write_sites
+from ratemesh.experiment.launch import gather, start_site, stop, write_sites
 from ratemesh.experiment.plan import Plan
-from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
 
 DEADLINE = 3.0
@@ -55,7 +54,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Damage:
     """What a mesh came to under a fault.
 
     Attributes:
@@ -167,7 +166,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def measure(fault: str, out: Path, rounds: int) -> Cost:
+def measure(fault: str, out: Path, rounds: int) -> Damage:
     """Run the mesh in the folder `out`, break it after its third round, and judge what it learned."""
     plan, how = bench_plan(rounds), FAULTS[fault]
     folder, lines = RunFolder.create(out, plan.config), Lines(how.delay, how.lost)
@@ -188,10 +187,10 @@ def measure(fault: str, out: Path, rounds: int) -> Cost:
     metrics = gather(plan, folder, [file.with_suffix("") for file in files])
     outside = int(sum(record["outside_theorem"] for site in records for record in site))
     skipped = int(sum(record["skipped"] for site in records for record in site))
-    return Cost(fault, seconds, metrics["acc_energy"], metrics["acc_average"], outside, skipped)
+    return Damage(fault, seconds, metrics["acc_energy"], metrics["acc_average"], outside, skipped)
 
 
-def table(costs: Sequence[Cost]) -> list[str]:
+def table(costs: Sequence[Damage]) -> list[str]:
     """Return the costs as a Markdown table; accuracies and times also against the mesh that nothing happened to."""
     calm = costs[0]
     head = [

@@ -14,7 +14,7 @@ from benchmarks.tables import Table, aim
 from ratemesh.encoders import Encoder
 from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.plan import factory
+from ratemesh.experiment.plan import Plan
 from ratemesh.messages.statistics import Stream
 from ratemesh.training import coupled
 from ratemesh.training.gauge import Gauge
@@ -86,7 +86,7 @@ def _measure(epochs: int, batch: int, rounds: int) -> dict[str, float]:
     clock = Clock()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RatemeshWarning)
-        with config.engine.open(factory(config), NODES) as engine:
+        with config.engine.open(Plan(config), NODES) as engine:
             engine.play(1)  # settles the frame; first calls of everything
             with _watched(clock):
                 for t in range(2, 2 + rounds):

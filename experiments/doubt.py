@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace
-from ratemesh.metrics.partial import holders
+from ratemesh.metrics.accuracies import holders
 
 
 class View(NamedTuple):

@@ -97,7 +97,7 @@ def test_replicas_are_equal_after_a_round_and_were_trained_apart() -> None:
     play(programs, 1)
     first, second = (replica.encoder.state_dict() for replica in programs[1].replicas.values())
     assert all(torch.equal(first[name], second[name]) for name in first)
-    moments = [replica.trainer.state()["optimizer.0.exp_avg"] for replica in programs[1].replicas.values()]
+    moments = [replica.trainer.state_dict()["optimizer.0.exp_avg"] for replica in programs[1].replicas.values()]
     assert not torch.equal(*moments)
     assert programs[1].sample_passes == 2 * len(programs[1].node.y)
 
@@ -225,7 +225,7 @@ def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp
 
 
 def test_replicas_that_do_not_fit_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 1000)
+    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 100_000)
     with (
         pytest.raises(
             InputError, match=r"5 nodes with 6 networks need .* GB, 0.0 GB are free\. Take narrower encoders"

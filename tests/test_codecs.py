@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratemesh.core.moments import nearest_moments
-from ratemesh.engines.meter import nbytes
+from ratemesh.core.stats import nearest_moments
+from ratemesh.engines.rounds import nbytes
 from ratemesh.messages.formats import FORMATS
 from ratemesh.messages.statistics import StatsMessage, message_bytes
 from ratemesh.methods.alg1 import Alg1
@@ -146,11 +146,11 @@ def test_sender_and_receivers_have_the_same_view_and_resuming_is_not_stopping(st
         payload, told = sender.pack(StatsMessage(stats_of(seed=seed)))
         heard = receiver.read(payload, 0).stats
         assert torch.equal(told.V, heard.V)
-        state = sender.state("a"), receiver.state("a")
+        state = sender.state_dict(), receiver.state_dict()
         assert bool(state[0]) == sender.codec.remembers
         sender, receiver = stream_of(words), stream_of(words, node=1)
-        sender.load_state(state[0], "a")
-        receiver.load_state(state[1], "a")
+        sender.load_state_dict(state[0])
+        receiver.load_state_dict(state[1])
 
 
 @pytest.mark.parametrize("words", ["half", "int8", "rank", "energy"])

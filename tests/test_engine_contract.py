@@ -1,19 +1,23 @@
 """One contract for every engine, and the same results whatever the number of processes."""
 
+import inspect
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ratemesh.engines import ENGINES, EngineSpec
-from ratemesh.engines.protocol import Played
+from ratemesh.engines.protocol import Engine, Site, SiteFactory
+from ratemesh.engines.rounds import Played
 from ratemesh.errors import InputError, NonFiniteError, RatemeshError
+from ratemesh.experiment.plan import ExperimentSite
 from ratemesh.messages.formats import Payload
 from toy_engines import ALONE, NODES, SharedRay
-from toy_sites import factory
+from toy_sites import Toys
 
 COSTLY = {"zenoh, mutual TLS"}
 """Variants that start a process a node: some of their failures are left to `make test-faults`."""
@@ -35,14 +39,55 @@ def engine(variant: str) -> EngineSpec:
 
 @cache
 def play(variant: str, script: str, rounds: int = 2) -> tuple[list[Played], list[Payload]]:
-    """Play some rounds, then have an errand carried out; once a session, for processes are slow to start."""
-    with engine(variant).open(factory(script, NODES), NODES) as opened:
+    """Play some rounds, then make a call; once a session, because processes are slow to start."""
+    with engine(variant).open(Toys(script, NODES), NODES) as opened:
         played = [opened.play(t) for t in range(1, rounds + 1)]
-        return played, opened.ask("errand", "7")
+        return played, opened.ask(Site.features, "test", 7)
 
 
 def test_every_engine_is_under_contract() -> None:
     assert {name for name, _ in VARIANTS.values()} == set(ENGINES)
+
+
+class Half(Engine):
+    """An engine that plays and cannot call: what a new one looks like when half of it is written."""
+
+    def play(self, t: int) -> Played:
+        raise NotImplementedError
+
+
+class HalfFactory(SiteFactory):
+    """A factory that cannot be made again in another process."""
+
+    def site(self, index: int) -> Site:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("half", "missing"), [(Half, "carry"), (HalfFactory, "from_json.* to_json")])
+def test_what_misses_a_required_part_cannot_be_made(half: type[Any], missing: str) -> None:
+    with pytest.raises(TypeError, match=f"abstract.*{missing}"):
+        half()
+
+
+@pytest.mark.parametrize("variant", HERE)
+def test_every_engine_has_all_required_parts(variant: str) -> None:
+    spec = engine(variant)
+    assert spec.placement <= type(spec).model_fields.keys()
+    with spec.open(Toys("gossip", NODES), NODES) as opened:
+        assert isinstance(opened, Engine)
+        assert [float(answer["value"]) for answer in opened.ask(Site.features, "test", 1)] == list(range(NODES))
+
+
+def test_sites_offer_every_call_that_a_run_makes() -> None:
+    """A call is named by the protocol's method: one that a site lacks, or spells otherwise, fails here and in mypy."""
+    for name in (name for name, value in vars(Site).items() if callable(value) and not name.startswith("_")):
+        wanted, has = (inspect.signature(getattr(owner, name)).parameters for owner in (Site, ExperimentSite))
+        assert [(p.name, p.default) for p in wanted.values()] == [(p.name, p.default) for p in has.values()]
+
+
+def test_a_misspelt_call_fails_at_once() -> None:
+    with engine(FIRST).open(Toys("gossip", NODES), NODES) as opened, pytest.raises(AttributeError, match="featurs"):
+        opened.ask(Site.featurs, "test")
 
 
 @pytest.mark.parametrize("variant", OTHERS)
@@ -59,16 +104,16 @@ def test_all_engines_agree_to_the_bit(variant: str, script: str) -> None:
 def test_messages_are_counted_by_edge(variant: str) -> None:
     played, _ = play(variant, "gossip")
     traffic = played[0].traffic
-    assert traffic.edges == {(i, j) for i in range(NODES) for j in range(NODES) if i != j}
+    assert {(i, j) for _, i, j in traffic.messages} == {(i, j) for i in range(NODES) for j in range(NODES) if i != j}
     assert set(traffic.messages.values()) == {2}
     assert traffic.total_bytes == NODES * (NODES - 1) * 2 * (8 + 8)  # one float64, one int64
 
 
 @pytest.mark.parametrize("variant", HERE)
-def test_turns_inside_a_round_are_kept_and_errands_come_back_in_node_order(variant: str) -> None:
+def test_turns_inside_a_round_are_kept_and_answers_come_back_in_node_order(variant: str) -> None:
     _, answers = play(variant, "chain")
     assert [float(a["value"]) for a in answers] == list(range(NODES))
-    assert {int(a["errand"]) for a in answers} == {7}
+    assert {int(a["test"]) for a in answers} == {7}
 
 
 @pytest.mark.parametrize("variant", HERE)
@@ -116,11 +161,11 @@ def test_workers_end_with_the_run_that_started_them() -> None:
     """Kill the parent with SIGKILL: its workers must notice by themselves."""
     code = (
         "import os, signal, sys, time\n"
-        "from toy_sites import factory\n"
+        "from toy_sites import Toys\n"
         "from ratemesh.engines.inprocess import InProcess\n"
-        "with InProcess(name='inprocess', workers=2).open(factory('gossip', 4), 4) as engine:\n"
+        "with InProcess(name='inprocess', workers=2).open(Toys('gossip', 4), 4) as engine:\n"
         "    engine.play(1)\n"
-        "    print(*[host._process.pid for host in engine._hosts], flush=True)\n"
+        "    print(*[worker.process.pid for worker in engine._workers], flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     here = Path(__file__).parent

@@ -1,25 +1,18 @@
-"""Run folders: complete, repeatable, resumable after kill -9, and never overwritten."""
+"""Run folders: complete, repeatable, and never overwritten."""
 
 import json
 import os
-import random
-import resource
-import signal
-import subprocess
-import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import ratemesh
-from ratemesh.errors import InputError, NonFiniteError, RatemeshError, RatemeshWarning
-from ratemesh.experiment import records
-from ratemesh.experiment.experiment import resume, run
+from ratemesh.encoders import ENCODERS
+from ratemesh.errors import InputError, RatemeshWarning
+from ratemesh.experiment.experiment import run
 from ratemesh.experiment.storage import read_tensors
 
 TINY: dict[str, Any] = {
@@ -36,6 +29,14 @@ TINY: dict[str, Any] = {
 
 def tiny(**changes: Any) -> dict[str, Any]:
     return {**TINY, **changes}
+
+
+def stop_at(t: int) -> Any:
+    def progress(record: dict[str, Any]) -> None:
+        if record["round"] == t:
+            raise KeyboardInterrupt
+
+    return progress
 
 
 def outcome(folder: Path) -> tuple[bytes, bytes]:
@@ -66,6 +67,33 @@ def test_a_run_leaves_what_it_promises(reference: Path) -> None:
         assert (reference / name).stat().st_size > 0
 
 
+def test_the_network_is_told_at_the_start_and_completed_at_the_end(tmp_path: Path) -> None:
+    def network() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((tmp_path / "run" / "network.json").read_text())
+        return found
+
+    told: list[dict[str, Any]] = []
+    run(tiny(rounds=1), tmp_path / "run", progress=lambda _: told.append(network()))
+    start, end = told[0], network()
+    assert {key: start[key] for key in ("schema", "d", "num_classes", "classes", "shape")} == {
+        "schema": 1,
+        "d": 8,
+        "num_classes": 3,
+        "classes": ["0", "1", "2"],
+        "shape": [8],
+    }
+    built = [ENCODERS["mlp"](name="mlp", hidden=hidden).network((8,), 8) for hidden in ((12,), (8, 8))]
+    trained = [sum(p.numel() for p in network.parameters()) for network in built]
+    assert [node["parameters"] for node in start["nodes"]] == trained * 2
+    kinds = [node["architecture"] for node in start["nodes"]]
+    assert kinds[:2] == kinds[2:]
+    assert kinds[0] != kinds[1]
+    assert [sum(node["counts"]) for node in start["nodes"]] == [node["samples"] for node in start["nodes"]] == [18] * 4
+    assert [edge["disagreement"] for edge in start["edges"]] == [None] * 4
+    assert all(edge.pop("disagreement") > 0 for edge in end["edges"])
+    assert {**start, "edges": [{"ends": edge["ends"]} for edge in start["edges"]]} == end
+
+
 def test_the_same_configuration_gives_the_same_bytes_for_any_number_of_workers(reference: Path, tmp_path: Path) -> None:
     for workers in (1, 2, 4):
         folder = run(tiny(engine={"workers": workers}), tmp_path / str(workers)).folder
@@ -87,67 +115,6 @@ def test_same_init_and_different_init(tmp_path: Path) -> None:
     assert not torch.allclose(Z[differ][0], Z[differ][2])
 
 
-def start(folder: Path, config: Path) -> subprocess.Popen[bytes]:
-    code = f"import ratemesh; ratemesh.run({str(config)!r}, {str(folder)!r})"
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_resume_after_kill_9_equals_not_stopping(workers: int, reference: Path, tmp_path: Path) -> None:
-    """Kill at a random moment, as often as it takes, and resume in between."""
-    text = (reference / "config.toml").read_text().replace("workers = 1", f"workers = {workers}")
-    config = tmp_path / "config.toml"
-    config.write_text(text)
-    folder = tmp_path / "run"
-    draw = random.Random(workers)
-    process = start(folder, config)
-    seen = 0
-    for stop_after in (1, 3, 4):
-        while process.poll() is None and seen < stop_after:
-            time.sleep(0.002)
-            done = folder / "rounds.jsonl"
-            seen = done.read_bytes().count(b"\n") if done.exists() else 0
-        time.sleep(draw.random() * 0.05)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        if (folder / "metrics.json").exists():
-            break
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ratemesh.cli.main", "resume", str(folder)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    process.wait()
-    resume(folder)
-    assert outcome(folder) == outcome(reference)
-
-
-def test_resume_of_a_torn_record_and_a_sparse_checkpoint(reference: Path, tmp_path: Path) -> None:
-    """Checkpoints every 4 rounds, the file cut in the middle of a line: the rest is played again."""
-    folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        run(tiny(output={"checkpoint_every": 4}), folder, progress=stop_at(5))
-    with (folder / "rounds.jsonl").open("ab") as file:
-        file.write(b'{"round": 6, "expa')
-    assert json.loads((folder / "checkpoint.json").read_text())["round"] == 4
-    resume(folder)
-    assert outcome(folder) == outcome(reference)
-
-
-def stop_at(t: int) -> Any:
-    def progress(record: dict[str, Any]) -> None:
-        if record["round"] == t:
-            raise KeyboardInterrupt
-
-    return progress
-
-
-def test_resuming_a_complete_run_changes_nothing(reference: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in reference.rglob("*")}
-    assert resume(reference).metrics == json.loads((reference / "metrics.json").read_text())
-    assert {path: path.stat().st_mtime_ns for path in reference.rglob("*")} == before
-
-
 def test_an_existing_folder_is_left_alone(reference: Path, tmp_path: Path) -> None:
     before = outcome(reference)
     with pytest.raises(InputError, match=r"out must be a new or empty folder.*ratemesh resume"):
@@ -158,92 +125,6 @@ def test_an_existing_folder_is_left_alone(reference: Path, tmp_path: Path) -> No
     with pytest.raises(InputError, match="out must be a new or empty folder"):
         run(TINY, occupied)
     assert occupied.read_text() == "mine"
-
-
-def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        run(TINY, folder, progress=stop_at(2))
-    config = folder / "config.toml"
-    config.write_text(config.read_text().replace("gamma = ", "gamma = 1"))
-    before = (folder / "rounds.jsonl").read_bytes()
-    with pytest.raises(InputError, match="belongs to another configuration"):
-        resume(folder)
-    assert (folder / "rounds.jsonl").read_bytes() == before
-
-
-def test_other_data_under_the_same_name_are_refused(tmp_path: Path) -> None:
-    x, y = np.random.default_rng(0).normal(size=(48, 8)).astype("float32"), np.arange(48) % 3
-    file = tmp_path / "own.npz"
-    np.savez(file, x_train=x, y_train=y, x_test=x, y_test=y)
-    folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        run(tiny(data={"name": "npz", "path": str(file)}), folder, progress=stop_at(2))
-    own = file.read_bytes()
-    np.savez(file, x_train=x + (np.arange(48) == 47)[:, None], y_train=y, x_test=x, y_test=y)  # one sample
-    with pytest.raises(InputError, match=r'was trained on other data .*\[data\] name = "npz" have changed'):
-        resume(folder)
-    file.write_bytes(own)
-    assert resume(folder).metrics["sample_passes"] == (6 + 2) * 48
-
-
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        run(TINY, folder, progress=stop_at(1))
-    with records.RunFolder(folder).locked(), pytest.raises(InputError, match="in use by another process"):
-        resume(folder)
-
-
-def test_resume_needs_a_run_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"must be a run folder; it has no config.toml"):
-        resume(tmp_path)
-
-
-def test_a_lost_loss_names_node_class_and_round_and_keeps_the_checkpoint(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        run(TINY, folder, progress=stop_at(2))
-    states = sorted((folder / "checkpoints" / "round-000002").iterdir())
-    poison(states[3])
-    with pytest.raises(NonFiniteError, match=r"node 3 must be finite; got nan in round 3, class [012].*Lower local.lr"):
-        resume(folder)
-    assert json.loads((folder / "checkpoint.json").read_text())["round"] == 2
-    wild = tiny(local={"lr": 1e38, "epochs": 3})
-    with pytest.raises(NonFiniteError, match=r"of node \d must be finite.* at the start of round 1, class"):
-        run(wild, tmp_path / "warm")
-    with pytest.raises(NonFiniteError, match=r"of node \d must be finite.* in round 1, class"):
-        run({**wild, "method": {"warm_start": {"epochs": 0}}}, tmp_path / "cold")
-
-
-def poison(path: Path) -> None:
-    """Put one NaN into a saved weight, as a diverging step would."""
-    from safetensors.torch import load_file, save_file
-
-    state = load_file(path)
-    name = next(key for key in state if key.startswith("modules.network") and key.endswith("weight"))
-    state[name].view(-1)[0] = torch.nan
-    save_file(state, path)
-
-
-def test_a_full_disk_keeps_the_last_good_checkpoint(reference: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-
-    def fill_up(record: dict[str, Any]) -> None:
-        if record["round"] == 2:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignore = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        with pytest.raises(RatemeshError, match="cannot write"):
-            run(TINY, folder, progress=fill_up)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignore)
-    assert json.loads((folder / "checkpoint.json").read_text())["round"] == 2
-    resume(folder)
-    assert outcome(folder) == outcome(reference)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +145,8 @@ def test_what_the_theory_does_not_cover_is_a_warning(changes: dict[str, Any], wo
     [
         ({"graph": {"name": "ring", "nodes": 60}}, "nodes must leave at least 2 samples each"),
         ({"encoders": [{"name": "conv4"}]}, "images of at least 8×8"),
+        ({"d": 100_000}, r"d must leave room .* 4 nodes with 3 matrices 100000 × 100000 need 480 GB, .* Lower d"),
+        ({"d": 10**12}, "d must leave room for the class statistics"),
         ({"data": {"name": "subspaces", "rank": 9, "ambient": 8}}, "data.rank must not exceed"),
     ],
 )

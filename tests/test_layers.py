@@ -20,6 +20,7 @@ LAYERS = [
     {"report"},
     {"studies"},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 CORE_MAY_IMPORT = {"torch", "ratemesh", "collections", "dataclasses", "functools", "operator", "typing"}
@@ -58,6 +59,16 @@ def test_imports_go_downwards_only(path: Path) -> None:
         return
     for other in own(imports(path)) - {package}:
         assert LEVEL[other] < LEVEL[package] or LEVEL[package] == 0, f"{package} must not import {other}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_no_text_names_a_higher_layer(path: Path) -> None:
+    """An import string is an import that no tool sees: a layer above must not be named in one."""
+    level = LEVEL.get(package_of(path), len(LAYERS))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and not node.value.count(" "):
+            for other in own({node.value.split(":")[0]}):
+                assert LEVEL[other] <= level, f"'{node.value}' in {path} names a higher layer"
 
 
 def test_core_is_pure() -> None:

@@ -42,7 +42,7 @@ def train(trainer: LocalTrainer, *rounds: int) -> list[Tensor]:
 
 
 def state(trainer: LocalTrainer) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in trainer.state().items()}
+    return {name: value.clone() for name, value in trainer.state_dict().items()}
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -53,7 +53,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 def test_training_with_everything_on_repeats_and_resumes_exactly(optimizer: str) -> None:
     straight, again, resumed = (trainer(augment=AUGMENT, optimizer=optimizer) for _ in range(3))
     train(straight, 1)
-    resumed.load_state(state(straight))
+    resumed.load_state_dict(state(straight))
     train(straight, 2, 3)
     train(again, 1, 2, 3)
     train(resumed, 2, 3)

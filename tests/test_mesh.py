@@ -19,9 +19,8 @@ from ratemesh.engines.zenoh_engine import free_addresses
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.launch import gather, run_sites, write_sites
+from ratemesh.experiment.launch import gather, run_sites, start, stop, write_sites
 from ratemesh.experiment.plan import Plan
-from ratemesh.experiment.processes import start, stop
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site_files import load_router
 from ratemesh.studies.compare import budget

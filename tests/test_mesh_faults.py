@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from benchmarks.faults import DEADLINE, Sites, bench_plan, intruder
 
-from ratemesh.experiment.launch import gather, start_site, write_sites
+from ratemesh.experiment.launch import gather, start_site, stop, write_sites
 from ratemesh.experiment.plan import Plan
-from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from benchmarks.faults import DEADLINE, Sites
 
-from ratemesh.experiment.launch import start_site, write_sites
+from ratemesh.experiment.launch import start_site, stop, write_sites
 from ratemesh.experiment.plan import Plan
-from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
 from test_mesh_faults import ONE_POINT, ROUNDS, finished, judged, plan, undisturbed, until_round
 from toy_network import Hosts, hosts

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratemesh.errors import InputError
-from ratemesh.metrics.alignment import cka_paired, cka_unpaired, mean_cka
-from ratemesh.metrics.spectra import participation_ratio
+from ratemesh.metrics.geometry import cka_paired, cka_unpaired, mean_cka, participation_ratio
 
 seeds = st.integers(0, 10_000)
 sizes = st.tuples(st.integers(4, 9), st.integers(1, 5), st.integers(1, 5))

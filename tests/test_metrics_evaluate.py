@@ -11,12 +11,13 @@ from torch.nn.functional import normalize
 
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import SubspaceRule
+from ratemesh.core.subspace import SubspaceRule, accuracy
+from ratemesh.errors import InputError
 from ratemesh.experiment import experiment, outcome
-from ratemesh.metrics.alignment import cka_paired, cka_unpaired, mean_principal_angle
+from ratemesh.metrics.accuracies import knn_predict, linear_predict
 from ratemesh.metrics.classes import class_mean_cosine, iidr, wccr
 from ratemesh.metrics.evaluate import Learned, evaluate, thinned
-from ratemesh.metrics.probes import accuracy, fit_linear, knn_predict
+from ratemesh.metrics.geometry import cka_paired, cka_unpaired, mean_principal_angle
 
 K, D = 3, 8
 EDGES = [(0, 1), (1, 2)]
@@ -70,7 +71,7 @@ def test_every_number_is_there_and_its_own(learned):
     assert found["undefined"] == []
     for name, metric in (("wccr", wccr), ("iidr", iidr)):
         assert (found[name], found[f"{name}_floor"]) == (metric(Z, y).value, metric(Z, y).floor)
-        each = metric(Z, y, "per_node")
+        each = metric(Z, y, per_node=True)
         assert (found[f"{name}_per_node"], found[f"{name}_per_node_floor"]) == (each.value, each.floor)
         assert (found[f"{name}_n"], found[f"{name}_per_node_n"]) == (28, 28 / 3)
     cosine = class_mean_cosine(Z, y)
@@ -85,7 +86,7 @@ def test_every_number_is_there_and_its_own(learned):
     held_out = ClassStats.of(Z_test.reshape(-1, D), y_test.repeat(3), K)
     assert found["reduction_test"] == pytest.approx(float(rate_reduction(held_out, 0.5).reduction), rel=1e-5)
     nodes = list(zip(Z, y, Z_test, strict=True))
-    linear = [accuracy(fit_linear(a, b).predict(c), y_test) for a, b, c in nodes]
+    linear = [accuracy(linear_predict(a, b, c), y_test) for a, b, c in nodes]
     assert found["acc_linear"] == pytest.approx(sum(linear) / 3)
     assert found["acc_knn"] == pytest.approx(sum(accuracy(knn_predict(a, b, c), y_test) for a, b, c in nodes) / 3)
 
@@ -164,3 +165,16 @@ def test_evaluation_uses_one_thread_whatever_this_process_has(tmp_path, monkeypa
     setting = {**TINY, "graph": {"name": "ring", "nodes": 3}, "engine": {"workers": 1, "threads": 2}}
     experiment.run(setting, tmp_path / "run")
     assert seen == [1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data": TINY["data"] | {"classes": 1}}, r"data must have at least two classes to tell apart; got 1\. Check"),
+        ({"method": {"eps2": 1e-7}}, r"eps2 must be at least 9\.5e-06 for second moments of torch\.float32 with d = 8"),
+    ],
+)
+def test_a_run_that_no_number_could_judge_is_refused(tmp_path, changes, words):
+    with pytest.raises(InputError, match=words):
+        experiment.run(TINY | changes, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

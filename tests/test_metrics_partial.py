@@ -6,7 +6,7 @@ import torch
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace, SubspaceRule
 from ratemesh.errors import InputError
-from ratemesh.metrics.partial import own_accuracy, partial_accuracies
+from ratemesh.metrics.accuracies import accuracies, partial_accuracies
 
 RULE = SubspaceRule(rank=1)
 AXES = torch.eye(4)
@@ -48,17 +48,27 @@ def test_a_node_that_holds_every_class_has_no_say_on_foreign_ones() -> None:
     assert found["acc_own"] == 1
 
 
-def test_nothing_to_say_where_all_hold_all() -> None:
+def test_where_all_hold_all_there_is_nothing_partial_to_say() -> None:
     full = held(0, 1, 2, 3)
-    assert partial_accuracies([full, full], torch.stack([AXES, AXES]), torch.arange(4), RULE) == {}
+    found = accuracies([full, full], torch.stack([AXES, AXES]), torch.arange(4), RULE)
+    assert set(found) == {"acc_average", "acc_energy", "acc_node", "acc_gaussian"}
+    assert found["acc_average"] == found["acc_energy"] == found["acc_node"] == 1
 
 
 def test_own_gaussians_judge_only_where_all_hold_the_same_classes() -> None:
     Z, y = torch.stack([AXES, AXES]), torch.arange(4)
-    assert own_accuracy([held(0, 1), held(2, 3)], Z, y) == {}
+    some = accuracies([held(0, 1), held(2, 3)], Z, y, RULE)
+    assert "acc_gaussian" not in some
+    assert {key: some[key] for key in ("acc_own", "acc_own_closed", "acc_foreign")} == {
+        key: value
+        for key, value in partial_accuracies([held(0, 1), held(2, 3)], Z, y, RULE).items()
+        if key != "acc_label_aware"
+    }
     unlike = [ClassStats.of(AXES, y, 4), ClassStats.of(AXES.flip(1), y, 4)]
-    assert own_accuracy(unlike, torch.stack([AXES, AXES.flip(1)]), y) == {"acc_gaussian": 1}
-    assert own_accuracy(unlike, torch.stack([AXES.flip(1), AXES]), y) == {"acc_gaussian": 0}
+    assert accuracies(unlike, torch.stack([AXES, AXES.flip(1)]), y, RULE)["acc_gaussian"] == 1
+    assert accuracies(unlike, torch.stack([AXES.flip(1), AXES]), y, RULE)["acc_gaussian"] == 0
+    same = accuracies([held(0, 1), held(0, 1)], Z[:, :2], y[:2], RULE)
+    assert {"acc_gaussian", "acc_label_aware"} <= set(same)  # all lack the same classes
 
 
 def test_weights_average_residuals() -> None:

@@ -6,14 +6,27 @@ from torch.nn.functional import normalize
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
-from ratemesh.metrics.classes import class_mean_cosine, iidr, wccr
-from ratemesh.metrics.pooling import Measured, pool, varies
+from ratemesh.metrics import classes
+from ratemesh.metrics.geometry import Measured, varies
+from toy_stats import by_node
 
 K, N, R, D = 10, 10, 12, 128
 
 
 def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def wccr(Z, y, **options):
+    return classes.wccr(*by_node(Z, y), **options)
+
+
+def iidr(Z, y, **options):
+    return classes.iidr(*by_node(Z, y), **options)
+
+
+def class_mean_cosine(Z, y):
+    return classes.class_mean_cosine(*by_node(Z, y))
 
 
 def structured(seed, n_k=200, lean=0.3):
@@ -35,9 +48,11 @@ def test_signs_that_v_cannot_see_cancel_class_means_in_the_pooled_features():
         assert torch.allclose(ClassStats.of(Z, y, K).V, ClassStats.of(Z_turned, y, K).V, atol=1e-15)
     (Z, y), (Z_turned, _) = zip(*nodes, strict=True), zip(*turned, strict=True)
 
-    alone = wccr(Z, y, "per_node").value, iidr(Z, y, "per_node").value
+    alone = wccr(Z, y, per_node=True).value, iidr(Z, y, per_node=True).value
     assert alone == pytest.approx((0.923, 0.43), abs=0.02)
-    assert (wccr(Z_turned, y, "per_node").value, iidr(Z_turned, y, "per_node").value) == pytest.approx(alone, rel=0.01)
+    assert (wccr(Z_turned, y, per_node=True).value, iidr(Z_turned, y, per_node=True).value) == pytest.approx(
+        alone, rel=0.01
+    )
 
     # Without signs pooling changes nothing; with them (1 − WCCR) shrinks by about N.
     assert (1 - wccr(Z, y).value) / (1 - alone[0]) == pytest.approx(1, abs=0.1)
@@ -51,39 +66,31 @@ def test_opposite_nodes_cancel_exactly():
     assert wccr(both, y).value == pytest.approx(1, rel=1e-12)
     assert iidr(both, y).value == pytest.approx(0, abs=1e-12)
     assert class_mean_cosine(both, y).noise == tuple(range(K))
-    assert wccr(both, y, "per_node").value == pytest.approx(wccr(Z, y).value, rel=1e-12)
-    assert class_mean_cosine(both, y, pooling="per_node").noise == ()
-    with pytest.raises(InputError, match="Z must vary"):
-        wccr(both, y, "average")
+    assert wccr(both, y, per_node=True).value == pytest.approx(wccr(Z, y).value, rel=1e-12)
+    assert class_mean_cosine(Z, y).noise == class_mean_cosine(-Z, y).noise == ()
 
 
-def test_the_three_ways_are_what_they_say():
+def test_both_ways_are_what_they_say():
     Z, y = normal(3, 8, 5), torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
     for metric in (wccr, iidr):
         assert metric(Z, y).value == pytest.approx(metric(Z.reshape(-1, 5), y.repeat(3)).value, rel=1e-12)
-        assert metric(Z, y, "average").value == pytest.approx(metric(Z.mean(0), y).value, rel=1e-12)
         alone = [metric(part, y) for part in Z]
-        each = metric(Z, y, "per_node")
+        each = metric(Z, y, per_node=True)
         assert each.value == pytest.approx(sum(m.value for m in alone) / 3, rel=1e-12)
         assert each.floor == pytest.approx(alone[0].floor, rel=1e-12)
-        assert (each.n, each.n_k, each.skipped) == (8, (3, 2, 3), ())
-        assert metric(Z, y).n_k == (9, 6, 9)
-    assert torch.equal(pool(Z, y, "average")[0][0], Z.mean(0))
-    cosines = [class_mean_cosine(part, y) for part in Z]
-    each = class_mean_cosine(Z, y, pooling="per_node")
-    assert torch.allclose(each.matrix, sum(c.matrix for c in cosines) / 3)
-    assert each.std == pytest.approx(sum(c.std for c in cosines) / 3)
-    assert class_mean_cosine(Z, y, pooling="average").mean == pytest.approx(class_mean_cosine(Z.mean(0), y).mean)
+        assert (each.n, each.skipped) == (8, ())
+        assert metric(Z, y).n == 24
+    assert class_mean_cosine(Z, y) == class_mean_cosine(Z.reshape(-1, 5), y.repeat(3))
 
 
 def test_nodes_may_hold_different_numbers_of_samples_and_different_classes():
     Z = [normal(4, 3, seed=0), normal(6, 3, seed=1)]
     y = [torch.tensor([0, 0, 2, 2]), torch.tensor([0, 1, 1, 2, 2, 2])]
-    each = wccr(Z, y, "per_node")
-    assert (each.n, each.n_k) == (5, (1.5, 1, 2.5))
+    each = wccr(Z, y, per_node=True)
+    assert each.n == 5
+    assert each.value == pytest.approx((wccr(Z[0], y[0]).value + wccr(Z[1], y[1]).value) / 2)
     assert wccr(Z, y).value == pytest.approx(wccr(torch.cat(Z), torch.cat(y)).value, rel=1e-12)
-    assert class_mean_cosine(Z, y, pooling="per_node").classes == (0, 2)
-    assert class_mean_cosine(Z, y).classes == (0, 1, 2)
+    assert class_mean_cosine(Z, y) == class_mean_cosine(torch.cat(Z), torch.cat(y))
 
 
 def test_nodes_that_cannot_be_measured_are_named():
@@ -91,41 +98,30 @@ def test_nodes_that_cannot_be_measured_are_named():
     y = [torch.tensor(labels) for labels in ([0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 2, 3], [0, 0, 0, 1])]
     Z.append(torch.ones(4, 3, dtype=torch.float64) / 3)
     y.append(y[0])
-    each = wccr(Z, y, "per_node")
+    each = wccr(Z, y, per_node=True)
     assert each.skipped == (1, 2, 4)  # one class, one sample a class, features all the same
     assert each.value == pytest.approx((wccr(Z[0], y[0]).value + wccr(Z[3], y[3]).value) / 2)
     with pytest.raises(InputError, match="at the first node"):
-        iidr(Z[1:3], y[1:3], "per_node")
-
-
-def test_a_mean_that_is_noise_at_one_node_is_named():
-    Z = torch.eye(3, dtype=torch.float64)[[0, 0, 1, 1]] + 0.1 * normal(4, 3)
-    weak = Z - Z[2:].mean(0) * torch.tensor([0, 0, 1, 1])[:, None]
-    y = torch.tensor([0, 0, 1, 1])
-    assert class_mean_cosine(torch.stack([Z, weak]), y, pooling="per_node").noise == (1,)
-    assert class_mean_cosine(torch.stack([Z, Z]), y, pooling="per_node").noise == ()
+        iidr(Z[1:3], y[1:3], per_node=True)
 
 
 def test_means_of_measurements():
-    parts = [Measured(1.0, 0.5, 4, (1, 3)), Measured(2.0, 1.0, 8, (5, 3))]
-    assert Measured.mean(parts, [3]) == Measured(1.5, 0.75, 6, (3, 3), (3,))
+    parts = [Measured(1.0, 0.5, 4), Measured(2.0, 1.0, 8)]
+    assert Measured.mean(parts, [3]) == Measured(1.5, 0.75, 6, (3,))
 
 
 @pytest.mark.parametrize(
-    ("Z", "y", "pooling", "words"),
+    ("Z", "y", "words"),
     [
-        (torch.eye(2), torch.tensor([0, 1]), "sum", "pooling must be one of"),
-        ([torch.eye(2)] * 2, [torch.tensor([0, 1]), torch.tensor([1, 0])], "average", "the same at all nodes"),
-        ([torch.eye(2)] * 2, [torch.tensor([0, 1])], "concat", "labels for each of 2 nodes, at least one; got 1"),
-        ([], [], "concat", "at least one; got 0"),
-        ([torch.eye(2), torch.eye(3)], [torch.arange(2), torch.arange(3)], "concat", r"same d at all nodes; got \[2"),
-        (torch.eye(2), torch.tensor([0.0, 1.0]), "concat", "y must hold integers"),
-        (torch.tensor([1.0, 2.0]), torch.tensor([0, 1]), "concat", r"Z must have shape \(m, d\)"),
+        ([torch.eye(2)] * 2, [torch.tensor([0, 1]), torch.tensor([])], "it is empty at one"),
+        (torch.eye(2), torch.tensor([0.0, 1.0]), "y must hold integers"),
+        ([torch.tensor([1.0, 2.0])], torch.tensor([0, 1]), r"Z must have shape \(m, d\)"),
     ],
 )
-def test_what_cannot_be_pooled_is_said(Z, y, pooling, words):
-    with pytest.raises(InputError, match=words):
-        pool(Z, y, pooling)
+def test_what_cannot_be_pooled_is_said(Z, y, words):
+    for metric in (wccr, iidr, class_mean_cosine):
+        with pytest.raises(InputError, match=words):
+            metric(Z, y)
 
 
 def test_rounding_is_not_variation():

@@ -12,8 +12,13 @@ from scipy.linalg import subspace_angles
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import SubspaceRule
 from ratemesh.errors import InputError
-from ratemesh.metrics.alignment import leading_directions, mean_principal_angle, principal_angles
-from ratemesh.metrics.spectra import participation_ratio, stats_singular_values
+from ratemesh.metrics.geometry import (
+    leading_directions,
+    mean_principal_angle,
+    participation_ratio,
+    principal_angles,
+    stats_singular_values,
+)
 from toy_stats import keep
 
 AXES = torch.eye(6, dtype=torch.float64)

@@ -8,12 +8,12 @@ from ratemesh.engines.ray import Ray
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from toy_engines import HERE, alone
-from toy_sites import factory
+from toy_sites import Toys
 
 
 def test_without_the_extra_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=re.escape("pip install 'ratemesh[ray]'")), Ray().open(factory("chain", 2), 2):
+    with pytest.raises(InputError, match=re.escape("pip install 'ratemesh[ray]'")), Ray().open(Toys("chain", 2), 2):
         pass
 
 
@@ -45,4 +45,4 @@ def test_ray_keeps_the_contract_of_engines() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed, \d+ deselected in", done.stdout)
     assert passed, done.stdout
-    assert int(passed[1]) == 15
+    assert int(passed[1]) == 16

@@ -11,7 +11,7 @@ from ratemesh.experiment.experiment import run
 from test_engine_runs import assert_same
 from toy_engines import HERE, alone
 from toy_ray import LONG
-from toy_sites import factory
+from toy_sites import Toys
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -46,7 +46,7 @@ def test_a_killed_machine_is_replaced_by_the_others(tmp_path: Path) -> None:
 def test_messages_of_a_killed_node_are_made_again(tmp_path: Path) -> None:
     said = play("killed_sender", tmp_path)
     assert "nodes [0] were lost in round 2; they were started again, and all go on from the beginning." in said
-    with InProcess(workers=1).open(factory("frail", 3, tmp_path), 3) as engine:  # it does not die twice
+    with InProcess(workers=1).open(Toys("frail", 3, tmp_path), 3) as engine:  # it does not die twice
         assert json.loads(said.splitlines()[-2]) == [engine.play(t).logs for t in (1, 2, 3)]
 
 

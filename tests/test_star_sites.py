@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from ratemesh.experiment.processes import stop
 
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.launch import start_site, write_sites
 from ratemesh.experiment.plan import Plan
-from ratemesh.experiment.processes import stop
 from ratemesh.experiment.records import RunFolder
 from ratemesh.methods.fedsimclr import FedSimClr
 from test_experiment import TINY

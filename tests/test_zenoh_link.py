@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from ratemesh.engines import certs
-from ratemesh.engines.envelope import EVERYONE, Kind, Message, seal
+from ratemesh.engines.envelope import EVERYONE, Arrived, Kind, Message, seal
 from ratemesh.engines.mailbox import Rules
 from ratemesh.engines.peer import Peer, PeerRound
-from ratemesh.engines.transport import Arrived
 from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec, ZenohTransport
 from ratemesh.errors import InputError

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ratemesh.encoders.networks import Mlp
-from ratemesh.engines.meter import Traffic
+from ratemesh.engines.rounds import Traffic
 from ratemesh.experiment.presets import PRESETS
 from ratemesh.graph.clusters import label_cover_clusters
 from ratemesh.training.local import LocalSpec

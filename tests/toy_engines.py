@@ -2,7 +2,6 @@
 
 import atexit
 import functools
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from ratemesh.engines.protocol import Engine, EngineSpec, SiteFactory
 from ratemesh.engines.ray import Ray
+from toy_sites import Switch, Switches
 
 NODES = 4
 ALONE = os.environ.get("RATEMESH_TEST_ALONE") == "1"
@@ -37,7 +37,7 @@ def alone(*words: object, timeout: float) -> subprocess.CompletedProcess[str]:
 @functools.lru_cache
 def _engine() -> Engine:
     stack = ExitStack()
-    opened = stack.enter_context(Ray(name="ray").open(SiteFactory("toy_sites:make_switch", ""), NODES))
+    opened = stack.enter_context(Ray(name="ray").open(Switches("", NODES), NODES))
     atexit.register(stack.close)
     return opened
 
@@ -51,5 +51,5 @@ class SharedRay(EngineSpec):
     def open(self, factory: SiteFactory, nodes: int) -> Iterator[Engine]:
         assert nodes == NODES
         engine = _engine()
-        engine.ask("become", json.dumps([factory.function, factory.argument]))
+        engine.ask(Switch.become, factory.recipe())
         yield engine

@@ -18,7 +18,7 @@ from ratemesh.engines.ray import QUIET, Ray
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.experiment import run
 from test_experiment import TINY
-from toy_sites import factory
+from toy_sites import Toys
 
 LONG: dict[str, Any] = {**TINY, "rounds": 8, "local": {"epochs": 10, "batch_size": 8}}
 CONFIG = "config.toml"
@@ -57,12 +57,12 @@ def killed_actors(folder: Path) -> None:
 
 
 def killed_sender(folder: Path) -> None:
-    with Ray(name="ray").open(factory("frail", 3, folder), 3) as engine:
+    with Ray(name="ray").open(Toys("frail", 3, folder), 3) as engine:
         print(json.dumps([engine.play(t).logs for t in (1, 2, 3)]))
 
 
 def doomed(folder: Path) -> None:
-    with Ray(name="ray", restarts=1).open(factory("doomed", 2), 2) as engine:
+    with Ray(name="ray", restarts=1).open(Toys("doomed", 2), 2) as engine:
         engine.play(1)
         try:
             engine.play(2)
@@ -99,7 +99,7 @@ def actors_on(machine: str) -> int:
 
 def killed_driver(folder: Path) -> None:
     """Kill the command itself; nothing of it may be left, and `resume` goes on."""
-    command = [sys.executable, "-m", "ratemesh.cli.main"]
+    command = [sys.executable, "-m", "ratemesh"]
     (folder / CONFIG).write_text('data = "digits"\n')
     settings = [word for key, value in LONG.items() for word in ("--set", f"{key}={toml(value)}")]
     words = ["run", folder / CONFIG, *settings, "--set", 'engine={name="ray"}', "--out", folder / "run"]

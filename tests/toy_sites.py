@@ -4,8 +4,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,12 +31,9 @@ class Toy:
         """Take anything."""
         return payload
 
-    def do(self, what: str, argument: str) -> Payload:
-        return {
-            "value": self.value,
-            "threads": torch.tensor(torch.get_num_threads()),
-            what: torch.tensor(int(argument)),
-        }
+    def features(self, split: str, most: int | None = None) -> Payload:
+        """Answer with what it was asked for."""
+        return {"value": self.value, "threads": torch.tensor(torch.get_num_threads()), split: torch.tensor(most)}
 
     def gossip(self, t: int) -> Round:
         """Two exchanges a round, floating-point sums whose order matters."""
@@ -111,34 +109,41 @@ class Toy:
         return {"value": float(self.value), "t": float(t)}
 
 
+class Toys(SiteFactory):
+    """Makes toys that all do what one script says."""
+
+    def __init__(self, script: str, nodes: int, folder: Path | str = "") -> None:
+        self.words = (script, nodes, str(folder))
+
+    def site(self, index: int) -> Toy:
+        script, nodes, folder = self.words
+        return Toy(script, nodes, index, folder)
+
+    def to_json(self) -> str:
+        return json.dumps(self.words)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Toys":
+        return cls(*json.loads(text))
+
+
 class Switch:
-    """Any site, changed by errand: one engine, slow to start, serves many tests."""
+    """Any site, changed by call: one engine, slow to start, serves many tests."""
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.site: Site
 
-    def round(self, t: int) -> Round:
-        return self.site.round(t)
-
-    def read(self, tag: str, sender: int, payload: Payload) -> Payload:
-        return self.site.read(tag, sender, payload)
-
-    def do(self, what: str, argument: str) -> Payload:
-        if what != "become":
-            return self.site.do(what, argument)
-        self.site = SiteFactory(*json.loads(argument)).build(self.index)
+    def become(self, recipe: Sequence[str]) -> Payload:
+        self.site = SiteFactory.from_recipe(recipe).site(self.index)
         return {}
 
-
-def make(argument: str, index: int) -> Toy:
-    given = json.loads(argument)
-    return Toy(given["script"], given["nodes"], index, given["folder"])
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.site, name)
 
 
-def make_switch(argument: str, index: int) -> Switch:
-    return Switch(index)
+class Switches(Toys):
+    """Makes sites that become others."""
 
-
-def factory(script: str, nodes: int, folder: Path | str = "") -> SiteFactory:
-    return SiteFactory("toy_sites:make", json.dumps({"script": script, "nodes": nodes, "folder": str(folder)}))
+    def site(self, index: int) -> Any:
+        return Switch(index)

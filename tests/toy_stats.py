@@ -1,8 +1,9 @@
-"""Statistics that tests need: of no samples, and of some of a node's classes only."""
+"""Statistics that tests need: of no samples, and of some of a node's classes only; features node by node."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 
@@ -18,3 +19,9 @@ def keep(stats: ClassStats, labels: Iterable[int]) -> ClassStats:
     kept = torch.zeros_like(stats.m)
     kept[sorted(labels)] = 1
     return ClassStats(stats.V * kept[:, None, None], stats.mu * kept[:, None], stats.m * kept)
+
+
+def by_node(Z: Tensor | Sequence[Tensor], y: Tensor | Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return an entry a node of features (m, d) or (N, m, d), or of a list; labels (m,) go to every node."""
+    features = [Z] if isinstance(Z, Tensor) and Z.ndim == 2 else list(Z)
+    return features, [y] * len(features) if isinstance(y, Tensor) else list(y)

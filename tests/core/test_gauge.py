@@ -217,5 +217,5 @@ def test_statistics_must_be_statistics(random_stats):
 def test_precisions_must_match(random_stats):
     good = random_stats(2, 3, 0)
     single = ClassStats(good.V.float(), good.mu.float(), good.m.float())
-    with pytest.raises(InputError, match=r"target must have the dtype of stats: torch\.float32 against torch\.float64"):
+    with pytest.raises(InputError, match=r"and their dtype: torch\.float32 against torch\.float64"):
         align(good, single)

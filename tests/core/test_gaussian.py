@@ -103,6 +103,21 @@ def test_nearly_collapsed_features_in_float32(noise):
     assert judge.score(Z[None], y) == 1
 
 
+def broken(stats):
+    mu = stats.mu.clone()
+    mu[1, 0] = torch.inf
+    return ClassStats(stats.V, mu, stats.m)
+
+
+def test_arrays_are_as_good_as_tensors(nodes, unit_rows):
+    judge = OwnGaussians().fit(stats_of(nodes((5, 5, 5), 0)))
+    Z = torch.stack([unit_rows(4, D, i) for i in range(3)])
+    labels = judge.predict(Z)
+    assert torch.equal(judge.predict(Z.numpy()), labels)
+    assert torch.equal(judge.predict(Z.float()), labels)
+    assert judge.score(Z.numpy(), labels.numpy()) == 1
+
+
 @pytest.mark.parametrize(
     ("act", "words"),
     [
@@ -112,6 +127,8 @@ def test_nearly_collapsed_features_in_float32(noise):
         (lambda s, X: OwnGaussians().predict(X), "must be fitted before use"),
         (lambda s, X: OwnGaussians().fit(s).predict(X[0]), r"Z must have shape \(3, m, 6\)"),
         (lambda s, X: OwnGaussians().fit(s).predict(X / 0), "Z must be finite"),
+        (lambda s, X: OwnGaussians().fit([broken(s[0])]), "stats must be finite; class 1 is not"),
+        (lambda s, X: OwnGaussians().fit(s).predict(["a"]), "Z must be a tensor or an array of numbers; got list"),
         (lambda s, X: OwnGaussians().fit(s).score(X, torch.zeros(2)), "y must have one label per sample"),
     ],
 )

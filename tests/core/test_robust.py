@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratemesh.core.robust import centre, majority
+from ratemesh.core.consensus import centre, majority
 from ratemesh.core.stats import ClassStats
 from toy_stats import keep
 

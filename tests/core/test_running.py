@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratemesh.core.consensus import consensus_loss
-from ratemesh.core.running import RunningStats
+from ratemesh.core.lagrangian import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
 from toy_stats import keep, no_samples

@@ -213,6 +213,8 @@ def test_arrays_and_lists_are_as_good_as_tensors_and_precisions_may_differ(train
     torch.testing.assert_close(fitted.residuals(queries, weights.numpy()), fitted.residuals(queries, weights))
     single = NearestSubspace(rank=2).fit(Z.float().numpy(), y.numpy())
     assert single.residuals(queries.numpy()).dtype == torch.float32
+    half = NearestSubspace(rank=2).fit(Z.half(), y)
+    torch.testing.assert_close(half.residuals(queries.half()).double(), fitted.residuals(queries), rtol=0, atol=5e-3)
 
 
 @pytest.mark.parametrize("words", [["a"], None, {"Z": 1}])

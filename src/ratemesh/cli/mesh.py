@@ -136,7 +136,7 @@ def launch(
     if engine not in LAUNCHED:
         raise InputError(f"--engine must be one that starts processes; got '{engine}'. {nearest(engine, LAUNCHED)}")
     if insecure and engine != "zenoh":
-        raise InputError("--insecure must go with --engine zenoh; ray has no certificates to leave out. Leave it away.")
+        raise InputError("--insecure must go with --engine zenoh; ray has no certificates to do without. Leave it out.")
     overrides = [*at_data_dir(data_dir), *(set_ or [])]
     folder, settings = out or next_free(), load_config(config, overrides)
     if engine == "zenoh":

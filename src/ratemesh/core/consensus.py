@@ -1,19 +1,23 @@
-"""The steps of Algorithm 1 between the exchange and the gradient: duals, midpoints, local loss."""
+"""The steps of Algorithm 1 between the exchange and the gradient: what neighbours say, duals, midpoints, local loss."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ratemesh.core.checks import check_eps2, check_features
-from ratemesh.core.lagrangian import Coupling, value_and_gradient
+from ratemesh.core.checks import check_eps2, check_features, check_resolution, working_precision
+from ratemesh.core.lagrangian import Coupling, RunningStats, value_and_gradient
 from ratemesh.core.rates import ConsensusTerms, rate_reduction
-from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
+
+SYMMETRIC = 1e-5
+"""How far entries of a midpoint may be from their mirror images: rounding, and no more."""
+
+Robust = Literal["off", "median", "trimmed"]
 
 
 class Folded(NamedTuple):
@@ -80,6 +84,50 @@ def fold_neighbours(stats: ClassStats, neighbours: Sequence[ClassStats], weights
     return Folded((stats.V + V_sum / torch.where(n > 0, n, torch.ones_like(n))[:, None, None]) / 2, n)
 
 
+def majority(neighbours: Sequence[ClassStats], how: Robust, drop: int = 1) -> list[ClassStats]:
+    """Replace what every neighbour says of a class by what their majority says (beyond the paper).
+
+    Statistics can be well formed and false: another class's, or turned away. The mean follows any single lie as far as
+    it goes; a median or a trimmed mean does not, as long as fewer than half of the neighbours that hold the class lie.
+    The sums of Algorithm 1 over neighbours stay as they are; only what is summed changes.
+
+    Args:
+        how: "median", entry by entry; "trimmed", the mean without those farthest from the median, which is still a mean
+            of second moments; "off" changes nothing.
+        drop: trimmed: how many are left out of a class, never half of them or more.
+    """
+    if how == "off" or not neighbours:
+        return list(neighbours)
+    held = torch.stack([s.held for s in neighbours])  # (n, K)
+    V = centre(torch.stack([s.V for s in neighbours]), held, how, drop)
+    mu = centre(torch.stack([s.mu for s in neighbours]), held, how, drop)
+    return [ClassStats(V * s.held[:, None, None], mu * s.held[:, None], s.m) for s in neighbours]
+
+
+def centre(values: Tensor, held: Tensor, how: Robust, drop: int) -> Tensor:
+    """Return the centre (K, ...) of values (n, K, ...) over those that are held (n, K); zero where none is held."""
+    shape, flat = values.shape[1:], values.flatten(2)
+    median = _median(flat, held)
+    if how == "median":
+        return median.reshape(shape)
+    far = (flat - median).norm(dim=2).masked_fill(~held, torch.inf)  # (n, K)
+    n = held.sum(0)
+    kept = n - torch.minimum(torch.full_like(n, drop), (n - 1).clamp(min=0) // 2)
+    weight = (far.argsort(dim=0, stable=True).argsort(dim=0) < kept).to(flat.dtype)  # those without the class sort last
+    mean = torch.einsum("nk,nkx->kx", weight, flat) / kept.clamp(min=1).to(flat.dtype)[:, None]
+    return mean.reshape(shape)
+
+
+def _median(flat: Tensor, held: Tensor) -> Tensor:
+    """Return the median (K, x) of (n, K, x) over those held; of an even number, the mean of the two in the middle."""
+    ordered = flat.masked_fill(~held[..., None], torch.inf).sort(0).values
+    n = held.sum(0)
+    low, high = ((n - 1).clamp(min=0) // 2), n // 2
+    places = torch.stack([low, torch.minimum(high, (n - 1).clamp(min=0))])[..., None].expand(2, *flat.shape[1:])
+    middle = ordered.gather(0, places).mean(0)
+    return torch.where((n > 0)[:, None], middle, torch.zeros_like(middle))
+
+
 class _WithGradient(torch.autograd.Function):
     """Attach a gradient that is already known to a value that is already known."""
 
@@ -112,8 +160,8 @@ def consensus_loss(
     Args:
         Z: (n_batch, d) features of the batch, rows of unit length.
         y: (n_batch,) labels in 0..K-1. A class absent from the batch contributes nothing.
-        Y: (K, d, d) summed duals.
-        T_bar: (K, d, d) mean midpoints, see `fold_neighbours`.
+        Y: (K, d, d) summed duals; V_k is symmetric, so that of each only the symmetric part counts.
+        T_bar: (K, d, d) mean midpoints, symmetric, see `fold_neighbours`.
         n: number of neighbours, or (K,) of them per class.
         gamma: penalty parameter γ.
         eps2: ε².
@@ -136,22 +184,21 @@ def consensus_loss(
         raise InputError(
             f"Y and T_bar must have dtype {precision} for Z of {Z.dtype}; got {Y.dtype} and {T_bar.dtype}."
         )
+    if not torch.allclose(T_bar, T_bar.mT, atol=SYMMETRIC):
+        raise InputError(
+            "T_bar must be symmetric, as midpoints of second moments are; got entries "
+            f"{float((T_bar - T_bar.mT).abs().max()):.3g} apart from their mirror images. Use fold_neighbours."
+        )
     if isinstance(n, Tensor) and n.shape not in ((), (K,)):
         raise InputError(f"n must be a number or have shape (K,) = ({K},); got {tuple(n.shape)}.")
-    return coupled_loss(Z, y, Coupling.of(Y, T_bar, n, gamma), eps2=eps2, scale=scale, running=running)
+    return coupled_loss(Z, y, Coupling.of((Y + Y.mT) / 2, T_bar, n, gamma), eps2=eps2, scale=scale, running=running)
 
 
 def coupled_loss(
-    Z: Tensor,
-    y: Tensor,
-    coupling: Coupling,
-    *,
-    eps2: float,
-    scale: float,
-    running: RunningStats | None = None,
+    Z: Tensor, y: Tensor, coupling: Coupling, *, eps2: float, scale: float, running: RunningStats | None = None
 ) -> ConsensusTerms:
     """Return `consensus_loss` with the neighbours folded once for a whole round, input not checked."""
-    return _differentiable(Z, y, coupling.Y.shape[0], coupling, eps2, scale, running)
+    return _differentiable(Z, y, coupling.Y.shape[0], eps2, scale, coupling, running)
 
 
 def mcr2_loss(Z: Tensor, y: Tensor, num_classes: int, eps2: float = 0.5) -> Tensor:
@@ -166,7 +213,7 @@ def mcr2_loss(Z: Tensor, y: Tensor, num_classes: int, eps2: float = 0.5) -> Tens
     -0.2939
     """
     _check_batch(Z, y, num_classes, eps2)
-    return _differentiable(Z, y, num_classes, None, eps2, 1.0, None).total
+    return _differentiable(Z, y, num_classes, eps2).total
 
 
 def _check_batch(Z: Tensor, y: Tensor, num_classes: int, eps2: float) -> None:
@@ -180,15 +227,17 @@ def _differentiable(
     Z: Tensor,
     y: Tensor,
     num_classes: int,
-    coupling: Coupling | None,
     eps2: float,
-    scale: float,
-    running: RunningStats | None,
+    scale: float = 1.0,
+    coupling: Coupling | None = None,
+    running: RunningStats | None = None,
 ) -> ConsensusTerms:
     """Evaluate, and hang the known gradient on the known value."""
+    precision = working_precision(Z.dtype, Z.shape[1], eps2)
+    check_resolution(precision if running is None else running.V.dtype, Z.shape[1], eps2)
     with torch.no_grad():
-        # Half precision cannot factorise; the mathematics runs in at least float32.
-        X = Z.detach().to(torch.promote_types(Z.dtype, torch.float32))
+        X, coupling = Z.detach().to(precision), None if coupling is None else coupling.to(precision)
         terms, gradient = value_and_gradient(X, y.long(), num_classes, coupling, eps2, scale, running)
-    total = _WithGradient.apply(Z, terms.total, gradient.to(Z.dtype))  # type: ignore[no-untyped-call]
+        value = terms.total.to(torch.promote_types(Z.dtype, torch.float32))
+    total = _WithGradient.apply(Z, value, gradient.to(Z.dtype))  # type: ignore[no-untyped-call]
     return replace(terms, total=total)

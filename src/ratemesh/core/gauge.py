@@ -50,13 +50,10 @@ def align(
     """
     check_stats(stats, "stats")
     check_stats(target, "target")
-    if stats.V.shape != target.V.shape:
+    if stats.V.shape != target.V.shape or stats.V.dtype != target.V.dtype:
         raise InputError(
-            f"target must have the same K and d as stats: {tuple(target.V.shape)} against {tuple(stats.V.shape)}."
-        )
-    if stats.V.dtype != target.V.dtype:
-        raise InputError(
-            f"target must have the dtype of stats: {target.V.dtype} against {stats.V.dtype}. Convert the features."
+            f"target must have the same K and d as stats: {tuple(target.V.shape)} against {tuple(stats.V.shape)}; "
+            f"and their dtype: {target.V.dtype} against {stats.V.dtype}."
         )
     if means < 0:
         raise InputError(f"means must not be negative; got {means}. 0 leaves class means out.")

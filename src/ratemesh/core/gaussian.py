@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ratemesh.core.checks import check_finite
-from ratemesh.core.stats import ClassStats
+from ratemesh.core.checks import check_finite, to_tensor
+from ratemesh.core.stats import ClassStats, check_stats
+from ratemesh.core.subspace import accuracy
 from ratemesh.errors import InputError
 
 
@@ -38,6 +39,8 @@ class OwnGaussians:
         """Fit on the statistics of every encoder, in the order in which their features will come."""
         if not stats:
             raise InputError("stats must hold one entry an encoder; it is empty.")
+        for s in stats:
+            check_stats(s, "stats")
         held = torch.stack([s.held for s in stats])
         if not bool((held == held[0]).all()):
             raise InputError(
@@ -64,6 +67,7 @@ class OwnGaussians:
         """Return (m, K), up to a constant a sample, of features (N, m, d); −∞ for a class without samples."""
         if self._held is None:
             raise InputError("OwnGaussians must be fitted before use. Call fit first.")
+        Z = to_tensor(Z, "Z").to(self._directions[0].dtype)
         N, d = len(self._directions), self._directions[0].shape[0]
         if Z.ndim != 3 or Z.shape[0] != N or Z.shape[2] != d:
             raise InputError(f"Z must have shape ({N}, m, {d}), features of every encoder; got {tuple(Z.shape)}.")
@@ -77,6 +81,4 @@ class OwnGaussians:
 
     def score(self, Z: Tensor, y: Tensor) -> float:
         """Return the part of samples classified as `y` (m,) says."""
-        if y.shape != Z.shape[1:2]:
-            raise InputError(f"y must have one label per sample, shape {tuple(Z.shape[1:2])}; got {tuple(y.shape)}.")
-        return float((self.predict(Z) == y).double().mean())
+        return accuracy(self.predict(Z), y)

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ratemesh.core.checks import check_eps2
+from ratemesh.core.checks import check_eps2, check_resolution
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
 
@@ -49,6 +49,7 @@ def coding_rate(V: Tensor, eps2: float = 0.5) -> Tensor:
             f"V must be square second moments (..., d, d); got {tuple(V.shape)}. "
             "For features Z (m, d) pass Z.T @ Z / len(Z)."
         )
+    check_resolution(V.dtype, V.shape[-1], eps2)
     return half_logdet(V, V.shape[-1] / eps2)[0]
 
 

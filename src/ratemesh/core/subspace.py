@@ -13,7 +13,7 @@ from ratemesh.errors import InputError
 Fusion = Literal["average", "energy"]
 
 CHUNK = 2**21
-"""Coordinates of samples along all classes' axes that are held at a time: no more than caches like."""
+"""Coordinates of samples along all classes' axes that are held at a time: about what a processor caches."""
 
 
 def directions_holding(energy: float, values: Tensor, *, slack: float = 1e-7) -> Tensor:
@@ -59,7 +59,7 @@ class SubspaceRule:
 
 
 def principal_axes(S: Tensor) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues (..., d) of symmetric S (..., d, d), the largest first, none negative; and axes, (d, d)."""
+    """Return eigenvalues (..., d) of symmetric S (..., d, d), largest first, none negative; and axes as columns."""
     values, axes = torch.linalg.eigh(S)
     return values.flip(-1).clamp(min=0), axes.flip(-1)
 
@@ -103,7 +103,8 @@ class NearestSubspace:
     def fit(self, Z: Tensor, y: Tensor, num_classes: int | None = None) -> "NearestSubspace":
         """Fit on features: (m, d), or (N, m, d) of N encoders, all of them pooled; labels (m,)."""
         Z, y = to_tensor(Z, "Z"), to_tensor(y, "y")
-        if num_classes is None and not len(y):
+        Z = Z.to(torch.promote_types(Z.dtype, torch.float32))  # half precision has no eigenvectors
+        if num_classes is None and not y.numel():
             raise InputError("y must hold labels to fit on; it is empty. Give at least one sample a class.")
         K = int(y.max()) + 1 if num_classes is None else num_classes
         parts = Z if Z.ndim == 3 else Z[None]
@@ -139,8 +140,8 @@ class NearestSubspace:
         A class without samples has infinite residual.
 
         Args:
-            weights: (N, 1, K) or (N, m, K), how much an encoder's word counts for a class, for energy fusion: residuals
-                are then averaged with these weights. Label-aware fusion is 1 where a node holds the class, else 0.
+            weights: (N, 1, K) or (N, m, K), weights of every encoder's residual for a class: with energy fusion only, a
+                weighted mean instead of the sum. Label-aware fusion is 1 where a node holds the class, else 0.
         """
         Z, stats, _ = self._fitted(Z)
         if weights is not None and (Z.ndim != 3 or self.fusion != "energy"):
@@ -182,14 +183,19 @@ class NearestSubspace:
 
     def score(self, Z: Tensor, y: Tensor, weights: Tensor | None = None) -> float:
         """Return the part of samples classified as `y` says."""
-        predicted, y = self.predict(Z, weights), to_tensor(y, "y")
-        if y.shape != predicted.shape:
-            raise InputError(f"y must have one label per sample, shape {tuple(predicted.shape)}; got {tuple(y.shape)}.")
-        return float((predicted == y).double().mean())
+        return accuracy(self.predict(Z, weights), y)
+
+
+def accuracy(predicted: Tensor, y: Tensor) -> float:
+    """Return the part of labels (q,) that are as `y` (q,) says; NaN of none."""
+    y = to_tensor(y, "y")
+    if y.shape != predicted.shape:
+        raise InputError(f"y must have one label per sample, shape {tuple(predicted.shape)}; got {tuple(y.shape)}.")
+    return float((predicted == y).double().mean())
 
 
 def _weighted_mean(distance2: Tensor, weights: Tensor) -> Tensor:
-    """Return Σ_i w_i r_i / Σ_i w_i over encoders, (m, K); infinite where nobody has a say."""
+    """Return Σ_i w_i r_i / Σ_i w_i over encoders, (m, K); infinite where all weights are 0."""
     N, m, K = distance2.shape
     if weights.ndim != 3 or weights.shape[0] != N or weights.shape[1] not in (1, m) or weights.shape[2] != K:
         raise InputError(

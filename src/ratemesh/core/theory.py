@@ -59,7 +59,7 @@ def cluster_counts(counts: Tensor, clusters: Sequence[Sequence[int]]) -> Tensor:
     """Return m_k^s = Σ_{i∈𝒱^s} m_ik/S_i, (S, K): what Assumption 4 is about.
 
     `proportion_gap` of it is 0 where Assumption 4 holds: proportions are equal over clusters exactly when each
-    cluster has those of the whole, for Σ_s m_k^s = m_k.
+    cluster has those of the whole, because Σ_s m_k^s = m_k.
 
     Args:
         counts: (N, K) samples per node and class.

@@ -1,19 +1,16 @@
-"""Messages between sites: a fixed header, then named tensors in safetensors format.
+"""Messages between sites, a fixed header and named tensors in safetensors format; and what is asked of a network.
 
 Whoever can reach a port can send bytes, so everything is checked before anything is allocated, nothing is executed,
 and whatever is wrong becomes one `BadMessageError`.
 """
 
-import json
-import math
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Protocol
 
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from ratemesh.errors import RatemeshError
@@ -29,16 +26,19 @@ HEADER = struct.Struct(f"<4sHH{RUN_BYTES}sIIQII{TAG_BYTES}sQ")
 EVERYONE = 2**32 - 1
 """Receiver of what goes to all."""
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-}
+DTYPES = frozenset(
+    (
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int8,
+        torch.uint8,
+    )
+)
+"""Types of tensors that may travel."""
 
 
 class BadMessageError(RatemeshError):
@@ -127,7 +127,7 @@ def open_envelope(data: bytes, limits: Limits = Limits()) -> Message:
         raise BadMessageError("header", f"kind {kind}")
     if length != len(data) - HEADER.size:
         raise BadMessageError("size", f"the body has {len(data) - HEADER.size} bytes, the header says {length}")
-    payload = _tensors(data, limits)
+    payload = _tensors(data[HEADER.size :], limits)
     return Message(Kind(kind), run, sender, receiver, incarnation, t, sequence, _text(tag), payload)
 
 
@@ -142,87 +142,50 @@ def _text(tag: bytes) -> str:
     return text
 
 
-def _tensors(data: bytes, limits: Limits) -> dict[str, Tensor]:
-    """Read the body's table, then its tensors; they must fill the body without gap or overlap."""
-    start = HEADER.size + 8
-    if len(data) < start:
-        raise BadMessageError("body", "it is shorter than its own header")
-    length = int.from_bytes(data[HEADER.size : start], "little")
-    if length > min(limits.header, len(data) - start):
-        raise BadMessageError("body", f"its table has {length} bytes")
-    table = _table(data[start : start + length], limits)
-    content = memoryview(data)[start + length :]
-    found, end = {}, 0
-    for name, entry in sorted(table.items(), key=lambda item: item[1].begin):
-        if entry.begin != end:
-            raise BadMessageError("body", f"'{name}' begins at {entry.begin}, not at {end}")
-        end = entry.begin + entry.size
-        if end > len(content):
-            raise BadMessageError("body", f"'{name}' ends at {end}, the body at {len(content)}")
-        found[name] = entry.read(content)
-    if end != len(content):
-        raise BadMessageError("body", f"{len(content) - end} bytes belong to no tensor")
-    return {name: found[name] for name in table}
+def _tensors(body: bytes, limits: Limits) -> dict[str, Tensor]:
+    """Read the body. Its own header is bounded first; safetensors then refuses gaps, overlaps and wrong sizes."""
+    length = int.from_bytes(body[:8], "little")
+    if length > limits.header or b"__metadata__" in body[8 : 8 + length]:
+        raise BadMessageError("body", f"its table has {length} bytes, at most {limits.header}, and tensors only")
+    try:
+        found = load(body)
+    except Exception as error:  # SafetensorError, and whatever torch makes of impossible shapes
+        raise BadMessageError("body", str(error)) from None
+    if len(found) > limits.tensors:
+        raise BadMessageError("body", f"it has {len(found)} tensors, at most {limits.tensors} may be")
+    for name, tensor in found.items():
+        if len(name) > limits.name or not name.isprintable():
+            raise BadMessageError("body", "a tensor's name is too long or not printable")
+        if tensor.dtype not in DTYPES or tensor.dim() > limits.rank:
+            raise BadMessageError("body", f"'{name}' has {tensor.dim()} axes of {tensor.dtype}")
+    return found
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """Where a tensor is, and its shape and type."""
+class Arrived:
+    """Bytes, and who sent them as far as the transport can vouch for it."""
 
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    begin: int
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def read(self, content: memoryview) -> Tensor:
-        """Return a copy of the tensor."""
-        if not self.size:
-            return torch.empty(self.shape, dtype=self.dtype)
-        part = bytearray(content[self.begin : self.begin + self.size])
-        return torch.frombuffer(part, dtype=self.dtype).reshape(self.shape)
+    sender: int
+    data: bytes
 
 
-def _table(text: bytes, limits: Limits) -> dict[str, _Entry]:
-    """Read the table of tensors; a number of anything beyond the limits ends it before memory is asked for."""
-    try:
-        found = json.loads(text, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        raise BadMessageError("body", f"its table is not JSON ({type(error).__name__})") from None
-    if not isinstance(found, dict) or len(found) > limits.tensors:
-        raise BadMessageError("body", f"its table must have at most {limits.tensors} entries")
-    return {name: _entry(name, entry, limits) for name, entry in found.items()}
+@dataclass(frozen=True)
+class Presence:
+    """A peer came or went."""
+
+    peer: int
+    incarnation: int
+    here: bool
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a name that comes twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise BadMessageError("body", "a name comes twice")
-    return found
+class Transport(Protocol):
+    """Moves bytes between sites; may lose them, and never blocks for long."""
 
+    def send(self, receiver: int, data: bytes) -> None:
+        """Send to one node, or to `EVERYONE`."""
 
-def _entry(name: str, entry: Any, limits: Limits) -> _Entry:
-    if len(name) > limits.name or not name.isprintable():
-        raise BadMessageError("body", "a tensor's name is too long or not printable")
-    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise BadMessageError("body", f"'{name}' must have dtype, shape and data_offsets")
-    dtype = DTYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
-    if dtype is None:
-        raise BadMessageError("body", f"'{name}' must have one of the types {', '.join(DTYPES)}")
-    shape, offsets = entry["shape"], entry["data_offsets"]
-    if not _counts(shape, limits.body) or len(shape) > limits.rank:
-        raise BadMessageError("body", f"'{name}' has an impossible shape")
-    if not _counts(offsets, limits.body) or len(offsets) != 2:
-        raise BadMessageError("body", f"'{name}' has impossible offsets")
-    found = _Entry(dtype, tuple(shape), offsets[0])
-    if found.size != offsets[1] - offsets[0]:
-        raise BadMessageError("body", f"'{name}' needs {found.size} bytes and has {offsets[1] - offsets[0]}")
-    return found
+    def receive(self, timeout: float) -> Arrived | Presence | None:
+        """Return the next thing that happened, or None after `timeout` seconds."""
 
-
-def _counts(values: Any, most: int) -> bool:
-    """Whether this is a list of whole numbers in 0..most."""
-    return isinstance(values, list) and all(type(v) is int and 0 <= v <= most for v in values)
+    def close(self) -> None:
+        """End the connections."""

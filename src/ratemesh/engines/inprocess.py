@@ -1,18 +1,127 @@
 """Engine `inprocess`: all nodes on this machine, in one process or several, same results for any number."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import astuple
 from multiprocessing.connection import wait
 from typing import ClassVar
 
 from pydantic import Field
 
-from ratemesh.engines.hosts import Event, Host, Letters, LocalHost, WorkerHost
-from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
-from ratemesh.engines.rounds import play_round
+from ratemesh.engines.protocol import Call, Engine, EngineSpec, Site, SiteFactory
+from ratemesh.engines.rounds import Played, advance, play_round
+from ratemesh.engines.workers import Frame, Worker, hear_all
 from ratemesh.messages.formats import Payload
 from ratemesh.threads import cores, pinned
+from ratemesh.training.protocol import Exchange, Round, RoundLog
+
+Event = Exchange | RoundLog
+
+
+class LocalSites(Engine):
+    """Sites in this process; where they are all of a run's, its engine."""
+
+    def __init__(self, factory: SiteFactory, nodes: Sequence[int]) -> None:
+        self._sites: dict[int, Site] = {i: factory.site(i) for i in nodes}
+        self._rounds: dict[int, Round] = {}
+        self._tags: dict[int, str] = {}
+        self.events: deque[tuple[int, Event]] = deque()
+
+    def play(self, t: int) -> Played:
+        """Play round t on every node."""
+        return play_round(self, len(self._sites), t)
+
+    def begin(self, node: int, t: int) -> None:
+        """Start round t of a node."""
+        self._rounds[node] = self._sites[node].round(t)
+        self._note(node, advance(self._rounds[node]))
+
+    def resume(self, node: int, messages: Mapping[int, Payload]) -> None:
+        """Go on with what arrived; a message that cannot be used ends the run."""
+        site, tag = self._sites[node], self._tags[node]
+        inbox = {j: site.read(tag, j, payload) for j, payload in messages.items()}
+        self._note(node, advance(self._rounds[node], inbox))
+
+    def _note(self, node: int, event: Event) -> None:
+        if isinstance(event, Exchange):
+            self._tags[node] = event.tag
+        self.events.append((node, event))
+
+    def next_event(self) -> tuple[int, Event] | None:
+        """Return the oldest event that was not asked for yet."""
+        return self.events.popleft() if self.events else None
+
+    def carry(self, call: Call) -> list[Payload]:
+        """Make the call on every site."""
+        return [call.on(site) for site in self._sites.values()]
+
+
+class SitesHost:
+    """Sites in a worker process: does there what `WorkerSites` tells it."""
+
+    def __init__(self, nodes: Sequence[int], recipe: Sequence[str]) -> None:
+        self._sites = LocalSites(SiteFactory.from_recipe(recipe), nodes)
+
+    def obey(self, told: Frame) -> Frame:
+        """Play a part of a round, or carry out a call."""
+        what, *words = told.words
+        if what == "carry":
+            return Frame(payloads=dict(enumerate(self._sites.carry(Call(*words)))))
+        if what == "begin":
+            self._sites.begin(*words)
+        else:
+            self._sites.resume(words[0], told.payloads)
+        node, event = self._sites.events.popleft()
+        if isinstance(event, Exchange):
+            return Frame([node, event.tag, sorted(event.recv)], event.send)
+        return Frame([node, dict(event)])
+
+
+class WorkerSites(Engine):
+    """Sites in worker processes."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+        self._worker_of = {node: worker for worker in workers for node in worker.nodes}
+        self._owed: Counter[Worker] = Counter()  # commands whose event is still to come
+
+    def play(self, t: int) -> Played:
+        """Play round t on every node."""
+        return play_round(self, len(self._worker_of), t)
+
+    def begin(self, node: int, t: int) -> None:
+        """Start round t of a node."""
+        self._command(node, Frame(["begin", node, t]))
+
+    def resume(self, node: int, messages: Mapping[int, Payload]) -> None:
+        """Go on with what arrived."""
+        self._command(node, Frame(["resume", node], messages))
+
+    def _command(self, node: int, frame: Frame) -> None:
+        worker = self._worker_of[node]
+        self._owed[worker] += 1
+        worker.tell(frame)
+
+    def next_event(self) -> tuple[int, Event] | None:
+        """Return the next event of any worker that still owes one."""
+        owing = {worker.connection: worker for worker in self._workers if self._owed[worker]}
+        if not owing:
+            return None
+        worker = owing[wait(list(owing))[0]]  # type: ignore[index]
+        self._owed[worker] -= 1
+        frame = worker.hear()
+        if len(frame.words) == 2:
+            node, log = frame.words
+            return node, log
+        node, tag, recv = frame.words
+        return node, Exchange(tag, frame.payloads, frozenset(recv))
+
+    def carry(self, call: Call) -> list[Payload]:
+        """Make the call on every site; all workers do so side by side."""
+        for worker in self._workers:
+            worker.tell(Frame(["carry", *astuple(call)]))
+        return [answer for frame in hear_all(self._workers) for answer in frame.payloads.values()]
 
 
 class InProcess(EngineSpec):
@@ -23,67 +132,18 @@ class InProcess(EngineSpec):
     threads: int = Field(1, ge=1, description="torch threads of each process; part of what makes runs repeat")
 
     @contextmanager
-    def open(self, factory: SiteFactory, nodes: int) -> Iterator["InProcessEngine"]:
-        """Start hosts, end them on the way out."""
-        count = self.processes(nodes)
+    def open(self, factory: SiteFactory, nodes: int) -> Iterator[Engine]:
+        """Make the sites, end their processes on the way out."""
+        count = min(nodes, self.workers or cores())
+        if count == 1:
+            with pinned(self.threads):
+                yield LocalSites(factory, range(nodes))
+            return
         with ExitStack() as stack:
-            if count == 1:
-                stack.enter_context(pinned(self.threads))
-                yield InProcessEngine([LocalHost(factory, range(nodes))], nodes)
-                return
-            blocks = [range(w * nodes // count, (w + 1) * nodes // count) for w in range(count)]
             workers = []
-            for block in blocks:  # start all, then wait: they import torch side by side
-                workers.append(WorkerHost(factory, block, self.threads))
+            for w in range(count):  # start all, then wait: they import torch side by side
+                block = range(w * nodes // count, (w + 1) * nodes // count)
+                workers.append(Worker(SitesHost, block, self.threads, recipe=factory.recipe()))
                 stack.callback(workers[-1].close)
-            for worker in workers:
-                worker.started()
-            yield InProcessEngine(workers, nodes)
-
-    def processes(self, nodes: int) -> int:
-        """Return how many processes are used for this many nodes."""
-        return min(nodes, self.workers or cores())
-
-
-class InProcessEngine:
-    """Plays rounds over hosts."""
-
-    def __init__(self, hosts: Sequence[Host], nodes: int) -> None:
-        self._hosts = hosts
-        self._nodes = nodes
-        self._host_of = {node: host for host in hosts for node in host.nodes}
-        self._owed: Counter[int] = Counter()  # by host: commands whose event is still to come
-
-    def play(self, t: int) -> Played:
-        """Play round t on every node."""
-        self._owed.clear()
-        return play_round(self, self._nodes, t)
-
-    def begin(self, node: int, t: int) -> None:
-        """Start round t of a node."""
-        self._commanded(node).begin(node, t)
-
-    def resume(self, node: int, letters: Letters) -> None:
-        """Go on with what arrived."""
-        self._commanded(node).resume(node, letters)
-
-    def _commanded(self, node: int) -> Host:
-        host = self._host_of[node]
-        self._owed[id(host)] += 1
-        return host
-
-    def next_event(self) -> tuple[int, Event] | None:
-        """Return the next event of any host that still owes one."""
-        owing = [host for host in self._hosts if self._owed[id(host)]]
-        if not owing:
-            return None
-        behind_pipes = {host.connection: host for host in owing if isinstance(host, WorkerHost)}
-        host = owing[0] if not behind_pipes else behind_pipes[wait(list(behind_pipes))[0]]  # type: ignore[index]
-        self._owed[id(host)] -= 1
-        return host.next_event()
-
-    def ask(self, what: str, argument: str = "") -> list[Payload]:
-        """Have every site carry out an errand; return the answers in node order."""
-        for host in self._hosts:
-            host.request(what, argument)
-        return [answer for host in self._hosts for answer in host.answers()]
+            hear_all(workers)
+            yield WorkerSites(workers)

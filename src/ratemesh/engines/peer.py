@@ -14,12 +14,20 @@ from typing import Any
 
 import torch
 
-from ratemesh.engines.envelope import EVERYONE, BadMessageError, Kind, Message, open_envelope, seal
+from ratemesh.engines.envelope import (
+    EVERYONE,
+    Arrived,
+    BadMessageError,
+    Kind,
+    Message,
+    Presence,
+    Transport,
+    open_envelope,
+    seal,
+)
 from ratemesh.engines.mailbox import NEVER, Mailbox, Rules, Slot
-from ratemesh.engines.meter import Traffic
 from ratemesh.engines.protocol import Site
-from ratemesh.engines.rounds import refuse_strangers
-from ratemesh.engines.transport import Arrived, Presence, Transport
+from ratemesh.engines.rounds import Traffic, advance, refuse_strangers
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.messages.formats import Payload
 from ratemesh.training.protocol import Exchange, Inbox, RoundLog
@@ -111,16 +119,14 @@ class Peer:
         self._enter(t + 1 if listen else t)
         sent: Counter[tuple[str, int]] = Counter()
         got: Counter[tuple[str, int]] = Counter()
-        program, inbox = site.round(t), None
-        try:
-            while True:
-                exchange = next(program) if inbox is None else program.send(inbox)
-                refuse_strangers(self.me, exchange, self.nodes)
-                if not listen:
-                    self._publish(t, exchange, sent, outcome.traffic)
-                inbox = self._await(exchange, got, site, outcome.notes)
-        except StopIteration as end:
-            outcome.log = end.value
+        program = site.round(t)
+        event = advance(program)
+        while isinstance(event, Exchange):
+            refuse_strangers(self.me, event, self.nodes)
+            if not listen:
+                self._publish(t, event, sent, outcome.traffic)
+            event = advance(program, self._await(event, got, site, outcome.notes))
+        outcome.log = event
         self._enter(t + 1)
         outcome.notes["refused"] = self.mailbox.refused.total() - refused
         return outcome
@@ -276,8 +282,8 @@ class Peer:
             self._tell(kind, message.sender, t, {"incarnation": torch.tensor(message.incarnation)})
             return
         with self._changed:
-            missed = [letters for (to, when), letters in self._sent.items() if to == message.sender and when >= t]
-        for data in (data for letters in missed for data in letters):
+            missed = [messages for (to, when), messages in self._sent.items() if to == message.sender and when >= t]
+        for data in (data for messages in missed for data in messages):
             self._transport.send(message.sender, data)
         self._tell(Kind.HERE, message.sender, self._round)
 

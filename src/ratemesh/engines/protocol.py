@@ -1,20 +1,26 @@
 """What the run layer asks of an engine, and what an engine asks of what it hosts."""
 
 import importlib
-from abc import abstractmethod
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Protocol
 
-from ratemesh.engines.meter import Traffic
+from ratemesh.engines.rounds import Played
 from ratemesh.messages.formats import Payload
 from ratemesh.specs import NamedSpec
-from ratemesh.training.protocol import Round, RoundLog
+from ratemesh.training.protocol import Round
+
+Arguments = ParamSpec("Arguments")
 
 
 class Site(Protocol):
-    """One node as an engine hosts it: a program with its data, wherever that is."""
+    """One node as an engine hosts it: a program with its data, wherever that is.
+
+    What a run calls between rounds, from `save` on, must cross to another process: the arguments are what JSON can
+    hold, the answer is named tensors.
+    """
 
     def round(self, t: int) -> Round:
         """Play round t."""
@@ -22,46 +28,87 @@ class Site(Protocol):
     def read(self, tag: str, sender: int, payload: Payload) -> Any:
         """Return a message as the program reads it, once for each; raise RatemeshError if it cannot be used."""
 
-    def do(self, what: str, argument: str) -> Payload:
-        """Carry out a named errand between rounds (save, load, features, …).
+    def save(self, folder: str) -> Payload:
+        """Write the state into a folder: a site that is made anew and loads it goes on to the bit."""
 
-        `save` and `load` take a folder: what a site saved, one that is made anew loads, and goes on to the bit.
+    def load(self, folder: str) -> Payload:
+        """Go on from the state that `save` wrote into a folder."""
+
+    def features(self, split: Literal["train", "test"], most: int | None = None) -> Payload:
+        """Return features `Z` (m, d) and labels `y` (m,) of the node's own training samples, or of the held-out ones.
+
+        Args:
+            most: how many samples at most, evenly spaced; None takes all.
         """
 
+    def stats(self) -> Payload:
+        """Return the class statistics as `ClassStats.tensors` does, and `sample_passes` so far."""
 
-@dataclass(frozen=True)
-class SiteFactory:
-    """How to make a site in any process: an importable function and a JSON argument.
-
-    `function` is "module:name" of a callable (argument, index) -> Site.
-    """
-
-    function: str
-    argument: str
-
-    def build(self, index: int) -> Site:
-        """Import the function and make the site of node `index`."""
-        module, _, name = self.function.partition(":")
-        make: Callable[[str, int], Site] = getattr(importlib.import_module(module), name)
-        return make(self.argument, index)
+    def cpu_seconds(self) -> Payload:
+        """Return `seconds`: the processor's time that the node's rounds have taken since it was made."""
 
 
 @dataclass(frozen=True)
-class Played:
-    """A round as the engine saw it: every node's log, in node order, and what travelled."""
+class Call:
+    """A method of a site with its arguments, as engines carry it to where the site is."""
 
-    logs: list[RoundLog]
-    traffic: Traffic
+    method: str
+    arguments: Sequence[Any] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def on(self, site: Site) -> Payload:
+        """Call the method."""
+        answer: Payload = getattr(site, self.method)(*self.arguments, **self.options)
+        return answer
 
 
-class Engine(Protocol):
+class SiteFactory(ABC):
+    """Makes the sites of a run; in another process it is made again from its recipe."""
+
+    @abstractmethod
+    def site(self, index: int) -> Site:
+        """Make the site of node `index`."""
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """Return all that `from_json` needs to make this factory again."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, text: str) -> "SiteFactory":
+        """Make the factory that wrote this text."""
+
+    def recipe(self) -> list[str]:
+        """Return what makes this factory again in any process: where its class is, and its own words."""
+        return [type(self).__module__, type(self).__qualname__, self.to_json()]
+
+    @staticmethod
+    def from_recipe(recipe: Sequence[str]) -> "SiteFactory":
+        """Make a factory again."""
+        module, name, text = recipe
+        found: type[SiteFactory] = getattr(importlib.import_module(module), name)
+        return found.from_json(text)
+
+
+class Engine(ABC):
     """Hosts N sites and moves their messages."""
 
+    @abstractmethod
     def play(self, t: int) -> Played:
         """Play round t on every node."""
 
-    def ask(self, what: str, argument: str = "") -> list[Payload]:
-        """Have every site carry out an errand; return the answers in node order."""
+    @abstractmethod
+    def carry(self, call: Call) -> list[Payload]:
+        """Make the call on every site; return the answers in node order."""
+
+    def ask(
+        self,
+        method: Callable[Concatenate[Any, Arguments], Payload],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> list[Payload]:
+        """Call a method of every site, named as in `ask(Site.features, "test")`; return the answers in node order."""
+        return self.carry(Call(method.__name__, arguments, options))
 
 
 class EngineSpec(NamedSpec):

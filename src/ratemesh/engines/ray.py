@@ -7,15 +7,17 @@ Messages between nodes and answers to the run are safetensors bytes all the same
 
 import importlib.util
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
 from ratemesh.engines.protocol import EngineSpec, SiteFactory
 from ratemesh.errors import InputError, RatemeshError
+from ratemesh.threads import cores
 
 if TYPE_CHECKING:
     from ratemesh.engines.ray_engine import RayEngine
@@ -55,7 +57,6 @@ class Ray(EngineSpec):
         if importlib.util.find_spec("ray") is None:
             raise InputError("engine 'ray' needs Ray, which is not installed. Install it: pip install 'ratemesh[ray]'")
         os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
-        from ratemesh.engines.ray_cluster import check_size, gist, joined
         from ratemesh.engines.ray_engine import LOST, Actors, RayEngine
 
         with joined(self.address, ceil(nodes * self.num_cpus)), ExitStack() as stack:
@@ -70,3 +71,60 @@ class Ray(EngineSpec):
                     f"cluster. Ray says: {gist(error)}"
                 ) from None
             yield RayEngine(actors, self.restarts, self.patience)
+
+
+@contextmanager
+def joined(address: str, cpus: int) -> Iterator[None]:
+    """Connect to a cluster, unless this process has done so already; on the way out, end what was started here.
+
+    Args:
+        address: 'host:port' or 'auto'; empty starts a cluster.
+        cpus: that a cluster of this machine says it has, at least: all nodes share what there is.
+    """
+    import ray
+
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+            if not address:
+                # Ray keeps sockets there, and their paths must be short: not in TMPDIR
+                root = tempfile.TemporaryDirectory(
+                    prefix="ratemesh-ray-", dir=os.environ.get("RAY_TMPDIR", "/tmp"), ignore_cleanup_errors=True
+                )
+                settings |= {"include_dashboard": False, "_temp_dir": stack.enter_context(root)}
+                settings["num_cpus"] = max(cores(), cpus)
+            stack.callback(ray.shutdown)
+            try:
+                ray.init(address or "local", **settings)
+            except Exception as error:  # Ray raises bare ones, too
+                if not address:
+                    raise RatemeshError(f"Ray does not start on this machine: {gist(error)}") from None
+                raise InputError(
+                    f"engine.address must be a Ray cluster that answers; got '{address}' ({gist(error)}). "
+                    "Start one with `ray start --head`, or leave engine.address empty."
+                ) from None
+        yield
+
+
+def check_size(nodes: int, each: Mapping[str, float]) -> None:
+    """Refuse what can never be placed; what is only busy now is waited for.
+
+    Args:
+        each: resources that every node takes, by Ray's names: CPU, GPU.
+    """
+    import ray
+
+    there = ray.cluster_resources()
+    for kind, amount in each.items():
+        if nodes * amount > there.get(kind, 0):
+            raise InputError(
+                f"engine.num_{kind.lower()}s must leave room for all nodes; {nodes} nodes with {amount:g} each need "
+                f"{nodes * amount:g}, the Ray cluster has {there.get(kind, 0):g}. Lower it (fractions are fine), or "
+                "add machines."
+            )
+
+
+def gist(error: Exception) -> str:
+    """Return the first and the last line of Ray's words, which are many: what it is, and why."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " … ".join(dict.fromkeys([lines[0], lines[-1].strip()]))

@@ -1,16 +1,89 @@
-"""Message passing under one roof: who waits for whom, and what is delivered when."""
+"""Message passing inside one run: how a round goes on, who waits for whom, what is delivered when, and its bytes."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from ratemesh.engines.meter import Outgoing, Parcel, Traffic
-from ratemesh.engines.protocol import Played
 from ratemesh.errors import RatemeshError
 from ratemesh.messages.formats import Payload
-from ratemesh.training.protocol import RoundLog
+from ratemesh.training.protocol import Exchange, Inbox, Round, RoundLog
+
+
+def advance(program: Round, inbox: Inbox | None = None) -> Exchange | RoundLog:
+    """Begin a round, or go on with what arrived; return what it sends next, or its log when it is over."""
+    try:
+        return next(program) if inbox is None else program.send(inbox)
+    except StopIteration as end:
+        log: RoundLog = end.value
+        return log
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A payload that lies elsewhere: the bytes of its tensors, and what finds it again."""
+
+    nbytes: int
+    place: object
+
 
 Message = TypeVar("Message", bound=Payload | Parcel)
+Message_co = TypeVar("Message_co", bound=Payload | Parcel, covariant=True)
+
+
+class Outgoing(Protocol[Message_co]):
+    """An `Exchange` whose messages are payloads at hand or parcels."""
+
+    @property
+    def tag(self) -> str:
+        """What the messages are."""
+
+    @property
+    def send(self) -> Mapping[int, Message_co]:
+        """Messages by receiver."""
+
+    @property
+    def recv(self) -> frozenset[int]:
+        """Nodes to hear from before going on."""
+
+
+@dataclass
+class Traffic:
+    """Counts of one round; keys are (tag, sender, receiver). `wire` is empty where nothing leaves the machine."""
+
+    messages: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    bytes: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    wire: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+
+    def record(self, sender: int, outgoing: Outgoing[Payload | Parcel]) -> None:
+        """Count what a node sends."""
+        for receiver, message in outgoing.send.items():
+            key = (outgoing.tag, sender, receiver)
+            self.messages[key] += 1
+            self.bytes[key] += message.nbytes if isinstance(message, Parcel) else nbytes(message)
+
+    @property
+    def total_bytes(self) -> int:
+        """Payload bytes of all messages."""
+        return self.bytes.total()
+
+    @property
+    def total_wire_bytes(self) -> int:
+        """Bytes of all messages as they were sent, headers included; 0 if they were not."""
+        return self.wire.total()
+
+
+@dataclass(frozen=True)
+class Played:
+    """A round as the engine saw it: every node's log, in node order, and what travelled."""
+
+    logs: list[RoundLog]
+    traffic: Traffic
+
+
+def nbytes(payload: Payload) -> int:
+    """Return the bytes of a payload's tensors, without any header."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in payload.values())
 
 
 def refuse_strangers(sender: int, outgoing: Outgoing[Any], nodes: int) -> None:
@@ -51,27 +124,27 @@ class RoundMail(Generic[Message]):
         return "; ".join(f"node {i} waits for {who}" for i, who in sorted(lacks.items()))
 
 
-class Crew(Protocol[Message]):
+class Nodes(Protocol[Message]):
     """All nodes, wherever they are. Every command to a node gives one event."""
 
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
 
-    def resume(self, node: int, inbox: Mapping[int, Message]) -> None:
+    def resume(self, node: int, messages: Mapping[int, Message]) -> None:
         """Go on with what arrived."""
 
     def next_event(self) -> tuple[int, Outgoing[Message] | RoundLog] | None:
         """Wait for what any node sends, or for its log; None when no command is left to carry out."""
 
 
-def play_round(crew: Crew[Message], nodes: int, t: int) -> Played:
+def play_round(nodes: Nodes[Message], count: int, t: int) -> Played:
     """Play round t; every node's inbox is in sender order, so timing changes nothing."""
-    mail: RoundMail[Message] = RoundMail(nodes)
+    mail: RoundMail[Message] = RoundMail(count)
     logs: dict[int, RoundLog] = {}
-    for node in range(nodes):
-        crew.begin(node, t)
-    while len(logs) < nodes:
-        happened = crew.next_event()
+    for node in range(count):
+        nodes.begin(node, t)
+    while len(logs) < count:
+        happened = nodes.next_event()
         if happened is None:
             raise RatemeshError(f"no node can go on: {mail.stuck()}. The method's sends and receives do not match.")
         node, event = happened
@@ -80,5 +153,5 @@ def play_round(crew: Crew[Message], nodes: int, t: int) -> Played:
         else:
             mail.post(node, event)
         for ready, inbox in mail.ready():
-            crew.resume(ready, inbox)
-    return Played([logs[node] for node in range(nodes)], mail.traffic)
+            nodes.resume(ready, inbox)
+    return Played([logs[node] for node in range(count)], mail.traffic)

@@ -4,27 +4,29 @@ The run drives the processes through pipes, as it does with workers; what nodes 
 For sites on different machines, which nobody drives, see `experiment.standalone`.
 """
 
-import json
+import math
 import secrets
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing.connection import wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from ratemesh.engines import certs, wire
+from ratemesh.engines import certs
 from ratemesh.engines.envelope import RUN_BYTES
-from ratemesh.engines.hosts import WorkerHost
-from ratemesh.engines.meter import Traffic
-from ratemesh.engines.protocol import EngineSpec, Played, SiteFactory
-from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec, load_zenoh
-from ratemesh.errors import RatemeshError
+from ratemesh.engines.mailbox import Rules
+from ratemesh.engines.peer import Peer
+from ratemesh.engines.protocol import Call, Engine, EngineSpec, SiteFactory
+from ratemesh.engines.rounds import Played, Traffic
+from ratemesh.engines.workers import Frame, Worker, hear_all
+from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec, ZenohTransport, load_zenoh
 from ratemesh.messages.formats import Payload
-from ratemesh.training.protocol import RoundLog
+
+START_SECONDS = 120.0
 
 
 class Zenoh(EngineSpec):
@@ -41,13 +43,13 @@ class Zenoh(EngineSpec):
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratemesh-certs-")))
             links = mesh_links(free_addresses(nodes), None if self.insecure else folder)
-            run = secrets.token_hex(RUN_BYTES)
-            hosts: list[ZenohHost] = []
+            shared = {"recipe": factory.recipe(), "run": secrets.token_hex(RUN_BYTES), "deadline": self.deadline}
+            workers = []
             for i, link in enumerate(links):  # start all, then wait: they import torch side by side
-                hosts.append(ZenohHost(factory, i, self, link, run))
-                stack.callback(hosts[-1].close)
-            ZenohEngine.first_word(hosts)
-            yield ZenohEngine(hosts)
+                workers.append(Worker(PeerHost, [i], self.threads, link=link.model_dump(mode="json"), **shared))
+                stack.callback(workers[-1].close)
+            hear_all(workers)
+            yield ZenohEngine(workers)
 
 
 def mesh_links(addresses: Sequence[str], folder: Path | None) -> list[LinkSpec]:
@@ -81,59 +83,49 @@ def free_addresses(count: int) -> list[str]:
         return [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
 
 
-class ZenohHost(WorkerHost):
-    """One node in a process of its own (`engines.zenoh_worker`)."""
+class PeerHost:
+    """The process of one node: talks to the other nodes over Zenoh, and to the run through its pipe."""
 
-    module = "ratemesh.engines.zenoh_worker"
+    def __init__(self, nodes: Sequence[int], recipe: Sequence[str], link: Any, run: str, deadline: float) -> None:
+        (me,), spec, key = nodes, LinkSpec.model_validate(link), bytes.fromhex(run)
+        rules = Rules(deadline=deadline, patience=math.inf, start=START_SECONDS, staleness=0)
+        self._site = SiteFactory.from_recipe(recipe).site(me)
+        self._peer = Peer(me, len(spec.names), key, rules, lambda k: ZenohTransport(spec, me, key, k), strict=True)
+        self._peer.join(1, START_SECONDS)
 
-    def __init__(self, factory: SiteFactory, node: int, spec: Zenoh, link: LinkSpec, run: str) -> None:
-        self._extra = {"link": link.model_dump(mode="json"), "run": run, "deadline": spec.deadline}
-        super().__init__(factory, [node], spec.threads)
-
-    def start_words(self) -> dict[str, Any]:
-        """Add how to reach the others."""
-        return self._extra
-
-    def close(self) -> None:
-        """Have the process close its session; one that is busy ends with the pipe."""
-        with suppress(RatemeshError):
-            self._send(wire.Frame("end"))
-        super().close()
+    def obey(self, told: Frame) -> Frame:
+        """Play a round, or carry out a call."""
+        what, *words = told.words
+        if what == "carry":
+            return Frame(payloads={0: Call(*words).on(self._site)})
+        played = self._peer.play(self._site, *words)
+        sent = played.traffic
+        rows = [(*key, count, sent.bytes[key], sent.wire[key]) for key, count in sent.messages.items()]
+        return Frame([dict(played.log), rows])
 
 
-class ZenohEngine:
+class ZenohEngine(Engine):
     """Begins rounds everywhere and collects what the nodes say of them."""
 
-    def __init__(self, hosts: Sequence[ZenohHost]) -> None:
-        self._hosts = hosts
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
 
     def play(self, t: int) -> Played:
         """Play round t on every node."""
-        for i, host in enumerate(self._hosts):
-            host.begin(i, t)
-        logs: list[RoundLog] = [{}] * len(self._hosts)
-        traffic = Traffic()
-        for i, frame in self.first_word(self._hosts):
-            said = json.loads(frame.text)
-            logs[i] = said["log"]
-            for tag, receiver, messages, payload, sent in said["traffic"]:
-                key = (tag, i, receiver)
+        logs, traffic = [], Traffic()
+        for frame in self._all(["play", t]):
+            log, rows = frame.words
+            logs.append(log)
+            for tag, sender, receiver, messages, payload, sent in rows:
+                key = (tag, sender, receiver)
                 traffic.messages[key], traffic.bytes[key], traffic.wire[key] = messages, payload, sent
         return Played(logs, traffic)
 
-    def ask(self, what: str, argument: str = "") -> list[Payload]:
-        """Have every site carry out an errand; return the answers in node order."""
-        for host in self._hosts:
-            host.request(what, argument)
-        return [payload for host in self._hosts for payload in host.answers()]
+    def carry(self, call: Call) -> list[Payload]:
+        """Make the call on every site; return the answers in node order."""
+        return [frame.payloads[0] for frame in self._all(["carry", *astuple(call)])]
 
-    @staticmethod
-    def first_word(hosts: Sequence[ZenohHost]) -> list[tuple[int, wire.Frame]]:
-        """Return the next frame of every host, in node order; whoever fails first is heard first."""
-        owing = {host.connection: i for i, host in enumerate(hosts)}
-        frames = {}
-        while owing:
-            for ready in wait(list(owing)):
-                i = owing.pop(ready)  # type: ignore[call-overload]
-                frames[i] = hosts[i].receive()
-        return sorted(frames.items())
+    def _all(self, words: Sequence[Any]) -> list[Frame]:
+        for worker in self._workers:
+            worker.tell(Frame(words))
+        return hear_all(self._workers)

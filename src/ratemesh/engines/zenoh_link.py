@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ratemesh.engines.envelope import EVERYONE, HEADER, Limits
-from ratemesh.engines.transport import Arrived, Presence
+from ratemesh.engines.envelope import EVERYONE, HEADER, Arrived, Limits, Presence
 from ratemesh.errors import InputError
 from ratemesh.specs import Spec
 

@@ -84,8 +84,6 @@ class Config(Spec):
         """Return a fingerprint of all that decides the results; where data are and how often to save does not."""
         where = {"engine": set(self.engine.placement), "data": {"dir"}}
         decides = self.model_dump(mode="json", exclude={"output": True, **where})
-        if decides["method"].get("codec") == {"name": "packed"}:
-            del decides["method"]["codec"]  # lossless: decides no more than before there were codecs
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
@@ -106,13 +104,17 @@ def make_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Conf
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read and validate a TOML file."""
+    return make_config(read_toml(path, "config"), overrides)
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file; `what` names it in messages."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"config must be a readable TOML file; got '{path}' ({error}).") from None
+        raise InputError(f"{what} must be a readable TOML file; got '{path}' ({error}).") from None
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"config must be valid TOML; '{path}' is not: {error}.") from None
-    return make_config(table, overrides)
+        raise InputError(f"{what} must be valid TOML; '{path}' is not: {error}.") from None
 
 
 def _override(table: dict[str, Any], override: str) -> None:

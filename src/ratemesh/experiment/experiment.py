@@ -1,19 +1,18 @@
 """Configuration in, run folder out: the only module that knows all the others."""
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ratemesh.engines.protocol import Engine, Played
+from ratemesh.engines.protocol import Engine, Site
 from ratemesh.experiment.config import Config, load_config, make_config
-from ratemesh.experiment.outcome import finish, glance, keep_initial
-from ratemesh.experiment.plan import Plan, factory
-from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.storage import read_json
+from ratemesh.experiment.outcome import finish, glance, keep_initial, network
+from ratemesh.experiment.plan import Plan
+from ratemesh.experiment.records import RunFolder, round_record
+from ratemesh.experiment.storage import read_json, write_json
 
 Progress = Callable[[Mapping[str, Any]], None]
 """Called with every round's record as soon as it is safe on disk."""
@@ -53,6 +52,7 @@ def run(
     plan = Plan(config)
     plan.check()
     folder = RunFolder.create(Path(out) if out is not None else next_free(), config)
+    write_json(folder.network, network(plan))
     return _go_on(plan, folder, progress)
 
 
@@ -76,10 +76,10 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResul
     with folder.locked():
         data = plan.data.digest()
         done = folder.last_good_round(config, data)
-        with config.engine.open(factory(config), plan.topology.nodes) as engine:
+        with config.engine.open(plan, plan.topology.nodes) as engine:
             folder.keep_rounds(done)
             if done:
-                engine.ask("load", str(folder.states(done)))
+                engine.ask(Site.load, str(folder.states(done)))
             else:
                 keep_initial(engine, plan, folder)
             for t in range(done + 1, config.rounds + 1):
@@ -94,7 +94,11 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResul
 def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, Any]:
     """Play round t and record it, with accuracies where the configuration asks for them."""
     began, cpu = time.perf_counter(), _cpu_seconds(engine)
-    record = _record(t, engine.play(t))
+    played = engine.play(t)
+    sent = {"bytes": played.traffic.total_bytes}
+    if played.traffic.wire:
+        sent["wire_bytes"] = played.traffic.total_wire_bytes  # headers included, where messages left their process
+    record = round_record(t, played.logs, sent)
     every = plan.config.output.evaluate_every
     if every and t % every == 0:
         record["evaluation"] = glance(engine, plan)
@@ -106,27 +110,11 @@ def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, An
 
 def _cpu_seconds(engine: Engine) -> float:
     """Return the processor's time that all nodes have taken for their rounds since they were made."""
-    return sum(float(answer["seconds"]) for answer in engine.ask("cpu"))
-
-
-def _record(t: int, played: Played) -> dict[str, Any]:
-    """Return a round's record: means over the nodes, then every node's own log."""
-    logs = [dict(log) for log in played.logs]
-    means = {key: _mean([log[key] for log in logs]) for key in logs[0]}
-    sent = {"bytes": played.traffic.total_bytes}
-    if played.traffic.wire:
-        sent["wire_bytes"] = played.traffic.total_wire_bytes  # headers included, where messages left their process
-    return {"round": t, **means, **sent, "nodes": logs}
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Return the mean over the nodes that have the number: one without neighbours knows of no disagreement."""
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
+    return sum(float(answer["seconds"]) for answer in engine.ask(Site.cpu_seconds))
 
 
 def _checkpoint(engine: Engine, folder: RunFolder, t: int, config: Config, data: str) -> None:
     """Save every node's state, then say that round t is the one to resume from."""
     folder.states(t).mkdir(parents=True, exist_ok=True)
-    engine.ask("save", str(folder.states(t)))
+    engine.ask(Site.save, str(folder.states(t)))
     folder.commit(t, config, data)

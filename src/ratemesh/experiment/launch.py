@@ -1,8 +1,10 @@
-"""A whole mesh of sites on this machine: certificates, a file a site, and a real `ratemesh node` each."""
+"""Commands of ours in processes of their own, and a whole mesh of sites on this machine, a `ratemesh node` each."""
 
 import math
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,16 @@ from typing import Any
 import tomli_w
 
 from ratemesh.engines.inprocess import InProcess
+from ratemesh.engines.protocol import Site
 from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
-from ratemesh.experiment.outcome import finish
-from ratemesh.experiment.plan import Plan, factory
-from ratemesh.experiment.processes import last_words, start, stop
-from ratemesh.experiment.records import RunFolder
+from ratemesh.experiment.outcome import finish, network
+from ratemesh.experiment.plan import Plan
+from ratemesh.experiment.records import RunFolder, round_record
+from ratemesh.experiment.storage import write_json
+
+STOP_SECONDS = 10.0
 
 
 def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, Any]:
@@ -24,6 +29,7 @@ def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, An
     plan = Plan(config)
     plan.check()
     folder = RunFolder.create(out, config)
+    write_json(folder.network, network(plan))
     files = write_sites(plan, out, insecure=insecure)
     run_sites(files)
     return gather(plan, folder, [file.with_suffix("") for file in files])
@@ -62,7 +68,7 @@ def write_sites(
 
 
 def start_site(file: Path, wrapper: Sequence[str] = ()) -> "subprocess.Popen[str]":
-    """Start `ratemesh node`; what it says goes to NAME.log beside its file, `wrapper` as in `processes.start`."""
+    """Start `ratemesh node`; what it says goes to NAME.log beside its file, `wrapper` as in `start`."""
     return start(["node", "--config", str(file)], file.with_suffix(".log"), wrapper)
 
 
@@ -89,22 +95,41 @@ def gather(plan: Plan, folder: RunFolder, sites: Sequence[Path]) -> dict[str, An
         shutil.copy(RunFolder(site).states(config.rounds) / f"node-{i:04d}.safetensors", states)
     by_site = [{record["round"]: record for record in RunFolder(site).records()} for site in sites]
     for t in range(1, config.rounds + 1):
-        folder.append(folder.rounds, _joint(t, [records.get(t) for records in by_site]))
-    with InProcess(name="inprocess", workers=1).open(factory(config), plan.topology.nodes) as engine:
-        engine.ask("load", str(states))
+        there = [records[t] for records in by_site if t in records]
+        skipped = dict.fromkeys(there[0]["nodes"][0] if there else (), math.nan)
+        nodes = [records[t]["nodes"][0] if t in records else skipped for records in by_site]
+        sent = {key: sum(record[key] for record in there) for key in ("bytes", "wire_bytes")}
+        folder.append(folder.rounds, round_record(t, nodes, sent))
+    with InProcess(name="inprocess", workers=1).open(plan, plan.topology.nodes) as engine:
+        engine.ask(Site.load, str(states))
         return finish(engine, plan, folder)
 
 
-def _joint(t: int, records: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
-    """Return round t over all sites; a site that skipped it has no numbers, and the means are those of the others."""
-    there = [record for record in records if record]
-    keys = there[0]["nodes"][0] if there else {}
-    nodes = [record["nodes"][0] if record else dict.fromkeys(keys, math.nan) for record in records]
-    means = {key: _mean([node[key] for node in nodes if node[key] is not None]) for key in keys}
-    sent = {key: sum(record[key] for record in there) for key in ("bytes", "wire_bytes")}
-    return {"round": t, **means, **sent, "nodes": nodes}
+def start(words: Sequence[str], log: Path, wrapper: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    """Start `ratemesh WORDS` on one thread; what it says is added to `log`.
+
+    Args:
+        wrapper: a command to start it with, such as `nice` or `ip netns exec NAME`.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    command = [*wrapper, sys.executable, "-m", "ratemesh", *words]
+    with log.open("a") as file:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True, env=environment)
 
 
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
+def stop(processes: Sequence["subprocess.Popen[str]"]) -> None:
+    """End what still runs."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def last_words(log: Path) -> str:
+    """Return the last line of what a process said."""
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return said[-1] if said else "it said nothing"

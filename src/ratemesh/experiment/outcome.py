@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.engines.protocol import Engine
+from ratemesh.engines.protocol import Engine, Site
 from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
-from ratemesh.messages.formats import Payload
-from ratemesh.metrics.evaluate import Learned, evaluate, subspace_accuracies
+from ratemesh.metrics.accuracies import accuracies
+from ratemesh.metrics.evaluate import Learned, evaluate
 from ratemesh.metrics.geometry import relative_distance
-from ratemesh.metrics.partial import own_accuracy, partial_accuracies
 from ratemesh.threads import pinned
 
 
@@ -50,34 +49,26 @@ class Gathered:
         write_tensors(path, tensors)
 
 
-def gather(engine: Engine) -> Gathered:
-    """Ask every node for its features."""
-    return _gathered(engine.ask("features", "train"), engine.ask("features", "test"))
-
-
 def keep_initial(engine: Engine, plan: Plan, folder: RunFolder) -> None:
     """Keep features of untrained encoders for figures; only the samples that are kept are encoded."""
     most = plan.config.output.features
     if most:
-        train = engine.ask("features", f"train {-(-most // plan.topology.nodes)}")
-        _gathered(train, engine.ask("features", f"test {most}")).keep(folder.initial_features, most)
+        gather(engine, -(-most // plan.topology.nodes), most).keep(folder.initial_features, most)
 
 
-def _gathered(train: Sequence[Payload], test: Sequence[Payload]) -> Gathered:
-    Z_test = torch.stack([answer["Z"] for answer in test])
-    return Gathered([a["Z"] for a in train], [a["y"] for a in train], Z_test, test[0]["y"])
+def gather(engine: Engine, train: int | None = None, test: int | None = None) -> Gathered:
+    """Return every node's features, of at most this many samples of either kind."""
+    own, held_out = engine.ask(Site.features, "train", train), engine.ask(Site.features, "test", test)
+    Z_test = torch.stack([answer["Z"] for answer in held_out])
+    return Gathered([a["Z"] for a in own], [a["y"] for a in own], Z_test, held_out[0]["y"])
 
 
 def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
     stats, passes = _stats(engine)
-    Z_test = torch.stack([answer["Z"] for answer in engine.ask("features", "test")])
+    Z_test = torch.stack([answer["Z"] for answer in engine.ask(Site.features, "test")])
     with pinned(1):  # this process's own number of threads depends on the workers
-        pooled, y = ClassStats.sum(stats), plan.data.y_test
-        rule = plan.config.evaluation.rule(pooled.d, pooled.num_classes)
-        found = subspace_accuracies(pooled, Z_test, y, rule)
-        found |= own_accuracy(stats, Z_test, y)
-        found |= partial_accuracies(stats, Z_test, y, rule)
+        found = accuracies(stats, Z_test, plan.data.y_test, plan.rule)
     return {**found, "sample_passes": passes}
 
 
@@ -87,17 +78,9 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
     stats, passes = _stats(engine)
     gathered = gather(engine)
     gathered.keep(folder.features, config.output.features)
-    learned = Learned(
-        stats=stats,
-        Z_train=gathered.Z_train,
-        y_train=gathered.y_train,
-        Z_test=gathered.Z_test,
-        y_test=gathered.y_test,
-        edges=plan.topology.edges,
-    )
+    learned = Learned(stats=stats, edges=plan.topology.edges, **vars(gathered))
     with pinned(1):
-        rule = config.evaluation.rule(stats[0].d, stats[0].num_classes)
-        numbers = evaluate(learned, eps2=config.method.eps2, rule=rule)
+        numbers = evaluate(learned, eps2=config.method.eps2, rule=plan.rule)
     metrics = {
         "schema": SCHEMA,
         "method": config.method.label(plan.topology),
@@ -109,7 +92,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
         "test_samples": len(plan.data.y_test),
         **_turns(plan),
     }
-    write_json(folder.network, _network(plan, stats))
+    write_json(folder.network, network(plan, stats))
     write_json(folder.metrics, metrics)
     return metrics
 
@@ -124,22 +107,43 @@ def _turns(plan: Plan) -> dict[str, int]:
 
 def _stats(engine: Engine) -> tuple[list[ClassStats], int]:
     """Return every node's statistics, and the samples that all of them passed."""
-    answers = engine.ask("stats")
-    return [ClassStats(a["V"], a["mu"], a["m"]) for a in answers], sum(int(a["sample_passes"]) for a in answers)
+    answers = engine.ask(Site.stats)
+    return [ClassStats.from_tensors(a) for a in answers], sum(int(a["sample_passes"]) for a in answers)
 
 
-def _network(plan: Plan, stats: Sequence[ClassStats]) -> dict[str, Any]:
-    """Return the graph as figures draw it; a replicated node is in several clusters, and drawn in its first."""
-    encoders = plan.config.encoders
+def network(plan: Plan, stats: Sequence[ClassStats] = ()) -> dict[str, Any]:
+    """Return what figures and costs need to know of a run: network.json.
+
+    A replicated node is in several clusters, and drawn in its first. Until there are statistics, what neighbours
+    disagree by is not known.
+    """
+    config, data, counts = plan.config, plan.data, plan.counts()
     clusters, labels = plan.clusters(), plan.labels()
     partial = len(set(labels)) > 1
     nodes = []
     for i, part in enumerate(plan.parts):
         mine = [s for s, cluster in enumerate(clusters) if i in cluster]
-        node = {"index": i, "encoder": encoders[i % len(encoders)].name, "samples": len(part)}
+        spec = config.encoder_of(i)
+        node = {
+            "index": i,
+            "encoder": spec.name,
+            "architecture": str(spec),
+            "parameters": plan.parameters[i],
+            "samples": len(part),
+            "counts": counts[i].int().tolist(),
+        }
         held = {"labels": list(labels[i])} if partial else {}
         nodes.append({**node, **held, "cluster": mine[0] if mine else None, "clusters": mine})
-    return {"schema": SCHEMA, "nodes": nodes, "edges": edge_distances(stats, plan.topology.edges)}
+    edges = plan.topology.edges
+    return {
+        "schema": SCHEMA,
+        "d": config.d,
+        "num_classes": data.num_classes,
+        "classes": list(data.classes),
+        "shape": list(plan.shape),
+        "nodes": nodes,
+        "edges": edge_distances(stats, edges) if stats else [{"ends": e, "disagreement": None} for e in edges],
+    }
 
 
 def edge_distances(stats: Sequence[ClassStats], edges: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:

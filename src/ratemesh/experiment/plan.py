@@ -1,22 +1,26 @@
-"""A node as an engine hosts it: made from the configuration alone, in whatever process."""
+"""What all nodes of an experiment agree on, and a node as an engine hosts it, in whatever process."""
 
 import json
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ratemesh.core.stats import ClassStats, balanced_counts
+from ratemesh.core.checks import check_resolution
+from ratemesh.core.stats import balanced_counts
+from ratemesh.core.subspace import SubspaceRule
 from ratemesh.core.theory import theorem1_gaps
 from ratemesh.data import Dataset, class_counts
 from ratemesh.engines.protocol import SiteFactory
+from ratemesh.engines.rounds import advance
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.storage import read_tensors, write_tensors
@@ -24,9 +28,11 @@ from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
 from ratemesh.messages.formats import Payload
 from ratemesh.seeds import generator
+from ratemesh.threads import pinned
 from ratemesh.training.local import encode
-from ratemesh.training.protocol import Node, Round, RoundLog, start_program
+from ratemesh.training.protocol import Exchange, Node, Round, start_program
 
+BYTES_A_NUMBER = 4
 BYTES_A_PARAMETER = 16
 """Weight, gradient and Adam's two moments, four bytes each."""
 
@@ -51,15 +57,39 @@ class Memory:
         return f"{need}, {self.free / 1e9:.1f} GB are free{remedy}"
 
 
-class Plan:
-    """What all nodes of an experiment agree on: data, graph and who holds what."""
+class Plan(SiteFactory):
+    """What all nodes of an experiment agree on: data, graph and who holds what; makes their sites."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.data: Dataset = config.data.load(config.seed)
-        self.topology: Topology = config.graph.build(config.seed)
-        draw = generator(config.seed, "partition")
-        self.parts = config.partition.split(self.data.y_train, self.topology.nodes, self.data.num_classes, draw)
+        with pinned(1):  # data that are computed must not depend on how many threads a process has
+            self.data: Dataset = config.data.load(config.seed)
+            self.topology: Topology = config.graph.build(config.seed)
+            draw = generator(config.seed, "partition")
+            self.parts = config.partition.split(self.data.y_train, self.topology.nodes, self.data.num_classes, draw)
+
+    def site(self, index: int) -> "ExperimentSite":
+        """Make the site of node `index`."""
+        return ExperimentSite(self, index)
+
+    def to_json(self) -> str:
+        """Return the configuration: all else follows from it."""
+        return self.config.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """Load data and graph again, in another process."""
+        return cls(make_config(json.loads(text)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a sample."""
+        return tuple(self.data.X_train.shape[1:])
+
+    @property
+    def rule(self) -> SubspaceRule:
+        """How many directions a class's subspace has when features are judged."""
+        return self.config.evaluation.rule(self.config.d, self.data.num_classes)
 
     def counts(self) -> Tensor:
         """Return samples per node and class, (N, K)."""
@@ -75,6 +105,10 @@ class Plan:
         total = counts.sum(0)
         if bool((total == 0).any()):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
+        if self.data.num_classes < 2:
+            raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
+        self.check_room(self.topology.nodes)
+        check_resolution(torch.float32, self.config.d, self.config.method.eps2)
         if self.config.graph.varies and self.config.method.messages.fixed_graph:
             raise InputError(
                 f"graph must stay the same for these settings of method '{self.config.method.name}'; "
@@ -89,12 +123,21 @@ class Plan:
         weights = balanced_counts(total) if local.balance else total
         for gap_in_words in theorem1_gaps(d, ranks, weights / weights.sum(), self.config.method.eps2):
             _warn(gap_in_words)
-        shape = tuple(self.data.X_train.shape[1:])
-        local.check(shape)
+        local.check(self.shape)
         self._check_one_model()
         memory = self.memory(self.clusters())  # builds every architecture: one that does not fit is found out now
         if not memory.fits:
             raise InputError(f"encoders must fit into memory: {memory.in_words(self.topology.nodes)}.")
+
+    def check_room(self, nodes: int) -> None:
+        """Refuse a d whose statistics, K matrices d × d for every node that is here, no memory can hold."""
+        K, d = self.data.num_classes, self.config.d
+        needed, free = BYTES_A_NUMBER * nodes * K * d**2, available_memory()
+        if needed > free:
+            raise InputError(
+                f"d must leave room for the class statistics of all nodes here; got {d}: {nodes} nodes with {K} "
+                f"matrices {d} × {d} need {needed / 1e9:.3g} GB, {free / 1e9:.1f} GB are free. Lower d."
+            )
 
     def _check_one_model(self) -> None:
         """Refuse architectures that one model cannot have."""
@@ -111,21 +154,23 @@ class Plan:
 
     def memory(self, clusters: Sequence[Sequence[int]]) -> "Memory":
         """Estimate what the nodes' networks take, a replica for every cluster that a node is in."""
-        shape = tuple(self.data.X_train.shape[1:])
-        networks = [spec.network(shape, self.config.d) for spec in self.config.encoders]
-        parameters = [sum(p.numel() for p in network.parameters()) for network in networks]
         nodes = self.topology.nodes
         S = memberships(clusters, nodes) if clusters else [1] * nodes
-        needed = BYTES_A_PARAMETER * sum(count * parameters[i % len(parameters)] for i, count in enumerate(S))
-        return Memory(sum(S), needed, available_memory())
+        needed = sum(count * own for count, own in zip(S, self.parameters, strict=True))
+        return Memory(sum(S), BYTES_A_PARAMETER * needed, available_memory())
+
+    @cached_property
+    def parameters(self) -> list[int]:
+        """Numbers of every node's encoder that training changes."""
+        networks = [spec.network(self.shape, self.config.d) for spec in self.config.encoders]
+        counts = [sum(p.numel() for p in network.parameters()) for network in networks]
+        return [counts[i % len(counts)] for i in range(self.topology.nodes)]
 
     def node(self, index: int) -> Node:
         """Return what node `index` is given."""
         config, data, part = self.config, self.data, self.parts[index]
-        which = index % len(config.encoders)
         alike = config.same_init or config.method.messages.one_model
-        names = ("architecture", which) if alike else ("node", index)
-        shape = tuple(data.X_train.shape[1:])
+        names = ("architecture", index % len(config.encoders)) if alike else ("node", index)
         return Node(
             index=index,
             neighbours=self.topology.neighbours(index),
@@ -133,37 +178,37 @@ class Plan:
             y=data.y_train[part],
             num_classes=data.num_classes,
             share=len(part) / len(data.y_train),
-            encoder=config.encoders[which].build(shape, config.d, config.seed, *names),
+            encoder=config.encoder_of(index).build(self.shape, config.d, config.seed, *names),
             local=config.local.over(config.rounds),
             seed=config.seed,
-            labels=tuple(self.labels()),
-            clusters=tuple(self.clusters()),
-            kinds=tuple(f"{config.encoders[i % len(config.encoders)]}" for i in range(self.topology.nodes)),
+            **self._known_to_all,
         )
+
+    @cached_property
+    def _known_to_all(self) -> dict[str, Any]:
+        """What every node knows of all nodes; clusters may take long to find."""
+        kinds = tuple(str(self.config.encoder_of(i)) for i in range(self.topology.nodes))
+        return {"labels": tuple(self.labels()), "clusters": tuple(self.clusters()), "kinds": kinds}
 
 
 class ExperimentSite:
-    """A node's program, and the errands between rounds."""
+    """A node's program, and what a run calls between rounds."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         self.plan = plan
         self.index = index
         self.program = start_program(plan.config.method, plan.node(index))
-        self.cpu_seconds = 0.0
+        self._cpu = 0.0
 
     def round(self, t: int) -> Round:
         """Play round t with the neighbours of that round, and count the processor's time that it takes in here."""
-        changes = self.plan.config.graph.varies
-        program, inbox = self._on_changing_graph(t) if changes else self.program.round(t), None
+        program = self._on_changing_graph(t) if self.plan.config.graph.varies else self.program.round(t)
+        inbox = None
         while True:
-            began = time.process_time()
-            try:
-                event = next(program) if inbox is None else program.send(inbox)
-            except StopIteration as end:
-                log: RoundLog = end.value
-                return log
-            finally:
-                self.cpu_seconds += time.process_time() - began
+            with self._clock():
+                event = advance(program, inbox)
+            if not isinstance(event, Exchange):
+                return event
             inbox = yield event
 
     def _on_changing_graph(self, t: int) -> Round:
@@ -176,68 +221,53 @@ class ExperimentSite:
 
     def read(self, tag: str, sender: int, payload: Payload) -> Any:
         """Return a message as the program reads it; raise RatemeshError if it cannot be used."""
+        with self._clock():
+            return self.program.read(tag, sender, payload)
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Count the processor's time that passes inside."""
         began = time.process_time()
         try:
-            return self.program.read(tag, sender, payload)
+            yield
         finally:
-            self.cpu_seconds += time.process_time() - began
+            self._cpu += time.process_time() - began
 
-    def do(self, what: str, argument: str) -> Payload:
-        """Carry out an errand: save to or load from a folder, or answer with features, statistics or CPU time."""
-        if what == "save":
-            write_tensors(self._file(argument), self.program.state())
-        elif what == "load":
-            self.program.load_state(read_tensors(self._file(argument)))
-        elif what == "cpu":
-            return {"seconds": torch.tensor(self.cpu_seconds, dtype=torch.float64)}
-        elif what == "features":
-            return self._features(argument)
-        elif what == "stats":
-            stats: ClassStats = self.program.stats
-            passes = torch.tensor(self.program.sample_passes)
-            return {"V": stats.V, "mu": stats.mu, "m": stats.m, "sample_passes": passes}
-        else:
-            raise ValueError(f"no errand '{what}'")
+    def save(self, folder: str) -> Payload:
+        """Write the program's state into a folder."""
+        write_tensors(self._file(folder), self.program.state())
         return {}
 
-    def _features(self, wanted: str) -> Payload:
-        """Return this node's features of its own training samples, or of the held-out ones, with labels.
+    def load(self, folder: str) -> Payload:
+        """Go on from the state that `save` wrote into a folder."""
+        self.program.load_state(read_tensors(self._file(folder)))
+        return {}
 
-        Args:
-            wanted: "train" or "test", and perhaps how many samples at most, evenly spaced: "test 2000".
-        """
-        split, _, most = wanted.partition(" ")
+    def _file(self, folder: str) -> Path:
+        return Path(folder) / f"node-{self.index:04d}.safetensors"
+
+    def features(self, split: Literal["train", "test"], most: int | None = None) -> Payload:
+        """Return `Z` (m, d) and `y` (m,) of the node's own training samples, or of the held-out ones."""
         data = self.plan.data
         X, y, rows = data.X_test, data.y_test, torch.arange(len(data.y_test))
         if split == "train":
             X, y, rows = data.X_train, data.y_train, self.plan.parts[self.index]
-        if most:
-            rows = rows[spaced(len(rows), int(most))]
+        if most is not None:
+            rows = rows[spaced(len(rows), most)]
         return {"Z": encode(self.program.encoder, X[rows]), "y": y[rows]}
 
-    def _file(self, folder: str) -> Path:
-        return Path(folder) / f"node-{self.index:04d}.safetensors"
+    def stats(self) -> Payload:
+        """Return the class statistics, and `sample_passes` so far."""
+        return {**self.program.stats.tensors(), "sample_passes": torch.tensor(self.program.sample_passes)}
+
+    def cpu_seconds(self) -> Payload:
+        """Return `seconds`: the processor's time that the rounds have taken in this process."""
+        return {"seconds": torch.tensor(self._cpu, dtype=torch.float64)}
 
 
 def spaced(total: int, most: int) -> Tensor:
     """Return at most `most` positions in 0..total-1, evenly spaced."""
     return torch.linspace(0, total - 1, min(total, most)).round().long()
-
-
-@lru_cache(maxsize=1)
-def _plan(config_json: str) -> Plan:
-    """Load data and graph once a process, however many nodes it hosts."""
-    return Plan(make_config(json.loads(config_json)))
-
-
-def make_site(config_json: str, index: int) -> ExperimentSite:
-    """Make the site of node `index`: the function that engines import by name."""
-    return ExperimentSite(_plan(config_json), index)
-
-
-def factory(config: Config) -> SiteFactory:
-    """Return the recipe of this experiment's sites."""
-    return SiteFactory("ratemesh.experiment.plan:make_site", config.model_dump_json(exclude_none=True))
 
 
 def available_memory() -> int:

@@ -5,19 +5,20 @@ environment.json       versions, machine kind, time of start
 rounds.jsonl           one record a round; the same bytes for the same configuration, resumed or not
 timing.jsonl           seconds a round, and CPU seconds of all nodes: the part that never repeats
 metrics.json           final numbers; there only when the run is complete
-network.json           nodes with their encoders and samples, edges with their final disagreement
+network.json           what nodes hold and train, classes and sample shape; edges, at the end with their disagreement
 features*.safetensors  held-out features before and after training
 checkpoints/           states of the last good round, see `checkpoint.json`
 """
 
 import fcntl
 import json
+import math
 import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -148,7 +149,7 @@ class RunFolder:
                 f"'{self.checkpoint}' belongs to another configuration than '{self.config}'. "
                 "Restore the configuration, or start a new run with it."
             )
-        if data and saved.get("data", data) != data:
+        if data and saved.get("data") != data:
             raise InputError(
                 f"'{self.checkpoint}' was trained on other data than the configuration finds now: files of "
                 f'[data] name = "{config.data.name}" have changed. Put them back, or start a new run.'
@@ -162,6 +163,18 @@ def _round_of(line: str) -> float:
         return float(json.loads(line)["round"])
     except (ValueError, KeyError):
         return float("inf")
+
+
+def round_record(t: int, nodes: Sequence[Mapping[str, float | None]], sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of round t: means over the nodes that have a number, what was sent, then every node's own."""
+    means = {key: _mean([node[key] for node in nodes]) for key in nodes[0]}
+    return {"round": t, **means, **sent, "nodes": [dict(node) for node in nodes]}
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    """Return the mean of what is known: a node without neighbours, say, knows of no disagreement."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def environment() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from ratemesh.engines.envelope import RUN_BYTES
 from ratemesh.engines.mailbox import Rules
 from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec
 from ratemesh.errors import InputError
-from ratemesh.experiment.config import Config, make_config
+from ratemesh.experiment.config import Config, make_config, read_toml
 from ratemesh.specs import Spec, build, nearest
 
 
@@ -153,22 +152,10 @@ def load_router(path: Path, *, insecure: bool = False) -> RouterSpec:
 
 
 def _read(path: Path, insecure: bool) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--config must be a readable TOML file; got '{path}' ({error}).") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"--config must be valid TOML; '{path}' is not: {error}.") from None
+    table = read_toml(path, "--config")
     here = path.absolute().parent
     if isinstance(table.get("config"), str):
-        table["config"] = _shared_table(here / table["config"])
+        table["config"] = read_toml(here / table["config"], "config")
     if isinstance(table.get("tls"), dict):
         table["tls"] = {name: str(here / str(value)) for name, value in table["tls"].items()}
     return {**table, "insecure": True} if insecure else table
-
-
-def _shared_table(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"config must be the run's TOML file; '{path}' is not readable ({error}).") from None

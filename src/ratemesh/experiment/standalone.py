@@ -9,20 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from ratemesh.core.stats import ClassStats
 from ratemesh.engines.peer import Peer, PeerRound
 from ratemesh.engines.zenoh_link import ZenohTransport
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import Progress
 from ratemesh.experiment.plan import ExperimentSite, Plan
-from ratemesh.experiment.records import SCHEMA, RunFolder
+from ratemesh.experiment.records import SCHEMA, RunFolder, round_record
 from ratemesh.experiment.site_files import SiteSpec
 from ratemesh.experiment.storage import write_json
 from ratemesh.graph import Topology
-from ratemesh.metrics.evaluate import subspace_accuracies
+from ratemesh.metrics.accuracies import subspace_accuracies
 from ratemesh.threads import pinned
 from ratemesh.training.protocol import Node
 
@@ -66,7 +63,8 @@ def run_node(spec: SiteSpec, *, say: Say, progress: Progress | None = None) -> d
     """Play all rounds of one site and return its summary; goes on where an earlier start of it ended."""
     with pinned(spec.site.threads):
         plan = SitePlan(spec)
-        plan.config.local.check(tuple(plan.data.X_train.shape[1:]))
+        plan.check_room(1)
+        plan.config.local.check(plan.shape)
         out = spec.site.out
         folder = RunFolder(out) if (out / "config.toml").is_file() else RunFolder.create(out, plan.config)
         with folder.locked():
@@ -87,7 +85,7 @@ def _restore(site: ExperimentSite, folder: RunFolder, config: Config) -> int:
     done = last if folder.states(last).is_dir() else folder.last_good_round(config)
     folder.keep_rounds(done)
     if done:
-        site.do("load", str(folder.states(done)))
+        site.load(str(folder.states(done)))
     return done
 
 
@@ -133,15 +131,15 @@ def _record(t: int, played: PeerRound, skipped: int, peer: Peer) -> dict[str, An
     told = played.told()
     told["outside_theorem"] = max(told["outside_theorem"], played.log.get("outside_theorem", 0.0))
     node = {**played.log, **told, "skipped": float(skipped)}
-    sent = {"bytes": played.traffic.total_bytes, "wire_bytes": played.traffic.total_wire_bytes}
     refusals = {f"node {j}: {reason}": count for (j, reason), count in sorted(peer.mailbox.refused.items())}
-    return {"round": t, **node, **sent, "refusals": refusals, "nodes": [node]}
+    sent = {"bytes": played.traffic.total_bytes, "wire_bytes": played.traffic.total_wire_bytes, "refusals": refusals}
+    return round_record(t, [node], sent)
 
 
 def _save(site: ExperimentSite, folder: RunFolder, t: int, record: Mapping[str, Any], seconds: float) -> None:
     """Save the state, then the record, then drop older states: whatever is cut short, nothing recorded is lost."""
     folder.states(t).mkdir(parents=True, exist_ok=True)
-    site.do("save", str(folder.states(t)))
+    site.save(str(folder.states(t)))
     folder.append(folder.rounds, record)
     folder.append(folder.timing, {"round": t, "seconds": round(seconds, 4)})
     folder.commit(t, site.plan.config)
@@ -150,10 +148,8 @@ def _save(site: ExperimentSite, folder: RunFolder, t: int, record: Mapping[str, 
 def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
     """Judge this site's features by its own statistics, and add up its rounds."""
     records = folder.records()
-    answer = site.do("stats", "")
-    stats = ClassStats(answer["V"], answer["mu"], answer["m"])
-    test, rule = site.do("features", "test"), site.plan.config.evaluation.rule(stats.d, stats.num_classes)
-    found = subspace_accuracies(stats, torch.as_tensor(test["Z"])[None], test["y"], rule)
+    stats, test = site.program.stats, site.features("test")
+    found = subspace_accuracies(stats, test["Z"][None], test["y"], site.plan.rule)
     summary = {
         "schema": SCHEMA,
         "node": site.index,

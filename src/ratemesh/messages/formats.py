@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ratemesh.core.moments import nearest_moments
+from ratemesh.core.stats import nearest_moments
 from ratemesh.errors import RatemeshError
 from ratemesh.specs import NamedSpec
 
@@ -75,7 +75,7 @@ class Numbers:
         """Return shapes and types of the parts that carry an array of this shape."""
         return {name: (shape, self.dtype)}
 
-    def fault(self, name: str, parts: Mapping[str, Tensor], most: float) -> str:  # noqa: ARG002 - int8 asks
+    def fault(self, name: str, parts: Mapping[str, Tensor], most: float) -> str:  # noqa: ARG002 - int8 needs it
         """Say what cannot have been sent where no number is larger than `most`; empty when all can."""
         return ""
 
@@ -134,7 +134,7 @@ class ByteNumbers(Numbers):
         return {name: (shape, torch.int8), f"{name}.scale": (shape[:1], torch.float32)}
 
     def fault(self, name: str, parts: Mapping[str, Tensor], most: float) -> str:
-        """Refuse −128 and scales that no number could have asked for."""
+        """Refuse −128 and scales that no numbers have."""
         scale = parts[f"{name}.scale"]
         if bool((parts[name] < -self.LARGEST).any()):
             return f"'{name}' must lie in −{self.LARGEST}..{self.LARGEST}"
@@ -200,7 +200,7 @@ class CodecSpec(NamedSpec):
         """Return the bytes of V of h classes, and of their means; the most there can be, where the size varies."""
         return layout_bytes(self.layout(h, d)) + (layout_bytes(self.numbers.layout("mu", (h, d))) if means else 0)
 
-    def fault(self, parts: Payload, d: int, *, difference: bool = False) -> str:  # noqa: ARG002 - lowrank asks for d
+    def fault(self, parts: Payload, d: int, *, difference: bool = False) -> str:  # noqa: ARG002 - lowrank needs d
         """Say what no sender could have sent, before anything is decoded; empty when all can be."""
         return self.numbers.fault("V", parts, largest(difference=difference))
 

@@ -178,18 +178,17 @@ class Stream:
         most = largest(difference=codec.remembers)
         return codec.fault(payload, d) or (codec.numbers.fault("mu", payload, most) if "mu" in payload else "")
 
-    def state(self, prefix: str) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Return what is remembered, (senders + 1)·h·(d² + d) numbers; nothing unless the codec remembers."""
         return {
-            f"{prefix}.{sender}.{name}": torch.as_tensor(value)
+            f"{sender}.{name}": torch.as_tensor(value)
             for sender, view in self._views.items()
             for name, value in view._asdict().items()
         }
 
-    def load_state(self, state: Mapping[str, Tensor], prefix: str) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
-        senders = {int(key.split(".")[-2]) for key in state if key.startswith(f"{prefix}.")}
         self._views = {}
-        for j in sorted(senders):
-            V, mu, held, step = (state[f"{prefix}.{j}.{name}"] for name in View._fields)
+        for j in sorted({int(key.partition(".")[0]) for key in state}):
+            V, mu, held, step = (state[f"{j}.{name}"] for name in View._fields)
             self._views[j] = View(V, mu, held, int(step))

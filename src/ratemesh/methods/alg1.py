@@ -5,15 +5,15 @@ count as in the typeset Algorithm 1. Rounds exchange first: the same iterates as
 transmission fewer.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor
 
+from ratemesh.core.consensus import Robust, majority
 from ratemesh.core.lagrangian import Coupling, lagrangian
-from ratemesh.core.robust import Robust, majority
 from ratemesh.graph import Topology
 from ratemesh.messages.formats import Payload
 from ratemesh.messages.statistics import StatsMessage
@@ -25,7 +25,7 @@ from ratemesh.training.protocol import Exchange, Inbox, MethodSpec, Node, NodePr
 
 
 class RobustSpec(Spec):
-    """Against neighbours that send well-formed lies (see `core.robust`)."""
+    """Against neighbours that send well-formed lies (see `core.consensus.majority`)."""
 
     fold: Robust = Field("off", description="median or trimmed: what most neighbours say, instead of what each says")
     drop: int = Field(1, ge=1, description="trimmed: neighbours left out of a class, never half of them or more")
@@ -72,7 +72,7 @@ class Alg1Program(NodeProgram):
         self.learner = Learner(spec, node.encoder, node, "alg1")
         super().__init__(node, {"": self.learner.trainer})  # V^(0), l. 3
         self.gauge = Gauge(spec.gauge, root=node.index == 0)
-        self.edges = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0, l. 2
+        self.edges = self.kept["edges."] = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0, l. 2
 
     @property
     def _scale(self) -> float:
@@ -108,12 +108,3 @@ class Alg1Program(NodeProgram):
     def read(self, tag: str, sender: int, payload: Payload) -> object:
         """Return a neighbour's statistics; refuse what must not enter the mathematics."""
         return self.edges.stream.read(payload, sender) if tag == "stats" else super().read(tag, sender, payload)
-
-    def state(self) -> dict[str, Tensor]:
-        """Return encoder, optimiser, statistics, duals, frame, and what the codec remembers."""
-        return {**super().state(), **self.edges.state()}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from `state`."""
-        super().load_state(state)
-        self.edges.load_state(state)

@@ -1,7 +1,7 @@
 """Algorithm 1 where nodes of one architecture may also share weights: one space for all, one network for each kind.
 
 Second-order statistics say nothing of what a peer's images look like, so by them an encoder learns no more than its own
-images teach. Where sites with equal networks may exchange weights too, as D-SGD asks of all, they gain that, and keep
+images teach. Where sites with equal networks may exchange weights too, as all do in D-SGD, they gain that, and keep
 what D-SGD cannot give: one space with the nodes whose networks differ. All that is trained travels: the encoder, and
 the head of `cross_entropy` where it is on.
 """
@@ -43,7 +43,7 @@ class Alg1Weights(Alg1):
         return super().bytes_sent(node) + weights_bytes(trained) * len(alike(node, self.scope))
 
     def label(self, topology: Topology) -> str:
-        """Name the configuration, and who shares weights; without edges nobody has a neighbour to share with."""
+        """Name the configuration, and who shares weights; without edges there is no neighbour to share with."""
         if self.scope == "edges" and not topology.edges:
             return super().label(topology)
         who = "over edges" if self.scope == "edges" else "by architecture"

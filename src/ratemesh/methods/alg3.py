@@ -141,8 +141,9 @@ class Alg3Program(NodeProgram):
         }
         super().__init__(node, {f"cluster.{s}.": replica.trainer for s, replica in self.replicas.items()})  # V^(0)
         self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
-        self.edges = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0
+        self.edges = self.kept["edges."] = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0
         self.turns = {s: Stream(spec.codec, node.index, self.stats) for s in self.plan.mine}
+        self.kept |= {f"turn {s}.": stream for s, stream in self.turns.items()}
 
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 3."""
@@ -198,9 +199,8 @@ class Alg3Program(NodeProgram):
         members = [known[j].scaled(1 / self.plan.S[j]) for j in self._present(s, known)]
         total = ClassStats.sum([mine.scaled(1 / self.plan.S[self.node.index]), *members])  # m^s
         V = torch.where(mine.held[:, None, None], mine.V, total.V)  # common classes are replaced by the local one
-        return weighed(
-            ClassStats.without_means(V, total.m), self.node.local
-        )  # balanced: 1/K in every cluster, Assumption 4
+        mixed = ClassStats.without_means(V, total.m)
+        return weighed(mixed, self.node.local)  # balanced: 1/K in every cluster, Assumption 4
 
     def _present(self, s: int, known: Mapping[int, ClassStats]) -> list[int]:
         """Return the other members of cluster s that were heard, and for one that was not who else has its labels.
@@ -244,20 +244,6 @@ class Alg3Program(NodeProgram):
         """Return the terms of (R2_4) in cluster s if the agent's statistics were `own`, with what it last heard."""
         mixed = self._mix(s, known, own)
         return lagrangian(mixed, coupling, self.spec.eps2, self._scale(mixed))[0]
-
-    def state(self) -> dict[str, Tensor]:
-        """Return replicas, statistics, duals, frame, and what the codec remembers."""
-        found = {**super().state(), **self.edges.state()}
-        for s, stream in self.turns.items():
-            found |= stream.state(f"told.turn {s}")
-        return found
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from `state`."""
-        super().load_state(state)
-        self.edges.load_state(state)
-        for s, stream in self.turns.items():
-            stream.load_state(state, f"told.turn {s}")
 
 
 def turn_tag(s: int) -> str:

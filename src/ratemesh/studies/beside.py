@@ -10,7 +10,7 @@ from typing import Any
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.experiment import Progress
-from ratemesh.experiment.processes import last_words, start, stop
+from ratemesh.experiment.launch import last_words, start, stop
 from ratemesh.experiment.records import RunFolder
 
 LOOK_SECONDS = 0.5

@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ratemesh.core.consensus import coupled_loss, dual_step, edge_weights, fold_neighbours
-from ratemesh.core.lagrangian import Coupling
+from ratemesh.core.lagrangian import Coupling, RunningStats
 from ratemesh.core.rates import ConsensusTerms
-from ratemesh.core.running import RunningStats
 from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
@@ -26,7 +25,7 @@ from ratemesh.metrics.geometry import overlap, relative_distance, share_class
 from ratemesh.specs import Spec
 from ratemesh.training.classifier import Classifier, supervised
 from ratemesh.training.gauge import Gauge, GaugeSpec
-from ratemesh.training.local import LocalSpec, LocalTrainer
+from ratemesh.training.local import LocalSpec, LocalTrainer, named, under
 from ratemesh.training.protocol import Exchange, MessageContract, MethodSpec, Node, RoundLog
 
 
@@ -60,7 +59,7 @@ class CouplingSpec(Spec):
 
 
 class RunningSpec(Spec):
-    """Running class statistics (see `core.running`)."""
+    """Running class statistics (see `core.lagrangian.RunningStats`)."""
 
     beta: float = Field(0.1, ge=0, le=1, description="β, weight of a new batch; 1 is the paper's in-batch loss")
     refresh: int = Field(1, ge=1, description="batches between updates of the loss's curvature")
@@ -195,15 +194,15 @@ class Edges:
             "coupling": float(self.pull.mean()) if len(self.pull) else 0.0,
         }
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Return the duals, the frame, and what the codec remembers."""
-        return {"Y": self.Y, "hops": torch.tensor(self.gauge.hops), **self.stream.state("told.stats")}
+        return {"Y": self.Y, "hops": torch.tensor(self.gauge.hops), **named("told.", self.stream.state_dict())}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         self.Y = state["Y"]
         self.gauge.hops = int(state["hops"])
-        self.stream.load_state(state, "told.stats")
+        self.stream.load_state_dict(under("told.", state))
 
 
 class Learner:

@@ -102,10 +102,10 @@ class PartialGauge(Gauge):
         if not self.spec.enabled:
             return stats
         new = self.hops == NO_FRAME
-        asked = {j: peer for j, peer in peers.items() if j < index or not new}
-        if new and any(peer.hops == NO_FRAME for peer in asked.values()):
+        first = {j: peer for j, peer in peers.items() if j < index or not new}
+        if new and any(peer.hops == NO_FRAME for peer in first.values()):
             return stats
-        framed = [peer for peer in asked.values() if peer.hops != NO_FRAME]
+        framed = [peer for peer in first.values() if peer.hops != NO_FRAME]
         if new:
             self.hops = 1 + max((peer.hops for peer in framed), default=-1)
         if not framed:

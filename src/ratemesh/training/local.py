@@ -143,7 +143,7 @@ class LocalTrainer:
             f"checkpoint is kept. Lower local.lr (now {self.local.lr:g}), or raise local.batch_size."
         )
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Return weights, buffers and optimiser moments as named tensors."""
         moments = {
             f"{kind}.{index}.{name}": value
@@ -157,7 +157,7 @@ class LocalTrainer:
             "sample_passes": torch.tensor(self.sample_passes),
         }
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
         self.modules.load_state_dict(under("modules.", state))
         for kind, optimizer in self.optimizers.items():

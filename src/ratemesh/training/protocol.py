@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
@@ -109,19 +109,29 @@ PROGRAM_PARTS = ("node", "encoder", "stats", "sample_passes", "round", "read", "
 """What every program must have, see `Program`."""
 
 
+class Stateful(Protocol):
+    """What a state is made of: trainers, networks, edges, streams of messages."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all that the next round depends on."""
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> Any:
+        """Go on from a state that `state_dict` returned."""
+
+
 class NodeProgram(ABC):
-    """What the programs in here have in common: trainers, the statistics of the whole shard, and the state of both.
+    """What the programs in here have in common: trainers, the statistics of the whole shard, and their state.
 
     Attributes:
         trainers: what is trained, by the prefix that its tensors have in a state.
-        kept: networks that are not trained and yet belong to the state, in the same way.
+        kept: these and all else that has a state, in the same way; methods add what they have.
     """
 
     def __init__(self, node: Node, trainers: Mapping[str, LocalTrainer]) -> None:
         self.node = node
         self.encoder = node.encoder
         self.trainers = trainers
-        self.kept: dict[str, nn.Module] = {}
+        self.kept: dict[str, Stateful] = dict(trainers)
         self.stats = self.shard_stats(0)
 
     @property
@@ -143,20 +153,16 @@ class NodeProgram(ABC):
         raise refused(sender, f"'{tag}' is no message of this method")
 
     def state(self) -> dict[str, Tensor]:
-        """Return weights, optimisers and statistics."""
+        """Return the statistics, and the state of all that has one."""
         found = dict(self.stats.tensors())
-        for prefix, trainer in self.trainers.items():
-            found |= named(prefix, trainer.state())
-        for prefix, network in self.kept.items():
-            found |= named(prefix, network.state_dict())
+        for prefix, part in self.kept.items():
+            found |= named(prefix, part.state_dict())
         return found
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on from `state`."""
-        for prefix, trainer in self.trainers.items():
-            trainer.load_state(under(prefix, state))
-        for prefix, network in self.kept.items():
-            network.load_state_dict(under(prefix, state))
+        for prefix, part in self.kept.items():
+            part.load_state_dict(under(prefix, state))
         self.stats = ClassStats.from_tensors(state)
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.metrics.spectra import stats_singular_values
+from ratemesh.metrics.geometry import stats_singular_values
 from ratemesh.report.figures import style
 from ratemesh.report.figures.style import Drawn
 from ratemesh.report.runs import Features, Run
