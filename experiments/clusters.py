@@ -35,8 +35,11 @@ from ratemesh.graph.topology import ErdosRenyi, Topology, of_edges
 
 PAGE = Path(__file__).parents[1] / "docs" / "clusters.md"
 RANDOM = "| agents × labels | Algorithm 2 | optimal | optimal, as many clusters | needless replica | longest |"
-LONG_LINKS = "| rule | clusters | replicas | turns | hops | edges laid | kB a round | rounds to 90 % | accuracy, % |"
-GOAL = 0.9
+LONG_LINKS = (
+    "| rule | clusters | replicas | turns | hops | edges laid | kB a round | pooled, % | label-aware, % "
+    "| rounds to 60 % |"
+)
+GOAL = 0.6
 CLASSES = 10
 SIZES = ((5, 4), (8, 4), (8, 7), (10, 5), (10, 7), (12, 4))
 """Agents, and labels that each of them holds."""
@@ -134,21 +137,23 @@ def train(
 
 
 def long_links(rule: ClusterRule, instances: int) -> str:
-    """Return a line of the second table: means over instances of what a rule costs."""
+    """Return a line of the second table: what a rule costs, the mean over instances; of rounds, the median."""
     found: list[tuple[float, ...]] = []
     for seed in range(instances):
         labels, topology = places(seed)
         joined = with_edges_of(rule, labels, topology)
         clusters, distances = clusters_by(rule, labels, joined, CLASSES), topology.distances()
         records = train(rule, labels, joined, seed)
-        accuracy = [record["evaluation"]["acc_label_aware"] for record in records]
-        there = next((t for t, value in enumerate(accuracy, 1) if value >= GOAL), math.inf)
+        judged = [record["evaluation"] for record in records]
+        there = next((t for t, point in enumerate(judged, 1) if point["acc_energy"] >= GOAL), math.inf)
         hops = sum(hops_inside(cluster, distances) for cluster in clusters)
         laid = len(joined.edges) - len(topology.edges)
         sizes = (len(clusters), replicas(clusters, topology.nodes), critical_path(clusters))
-        found.append((*sizes, hops, laid, records[-1]["bytes"] / 1000, there, 100 * accuracy[-1]))
-    means = [statistics.mean(values) for values in zip(*found, strict=True)]
-    return f"| {rule} | " + " | ".join(f"{value:.0f}" if value > 99 else f"{value:.1f}" for value in means) + " |"
+        reached = (100 * judged[-1]["acc_energy"], 100 * judged[-1]["acc_label_aware"])
+        found.append((there, *sizes, hops, laid, records[-1]["bytes"] / 1000, *reached))
+    rounds, *others = zip(*found, strict=True)
+    cells = [f"{statistics.mean(values):.1f}" for values in others]
+    return f"| {rule} | " + " | ".join([*cells, f"{statistics.median(rounds):g}"]) + " |"
 
 
 def main() -> None:
