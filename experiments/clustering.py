@@ -119,13 +119,14 @@ def train(rule: ClusterRule, seed: int, out: Path) -> dict[str, float]:
     """Run a rule with a seed, or read it if it is there; rounds and bytes are infinite if the nodes do not agree."""
     folder, config = out / f"{rule}-{seed}", settings(rule, seed, out / f"{rule}-{seed}.edges")
     metrics = resume(folder).metrics if (folder / "config.toml").exists() else run(config, folder).metrics
-    agreed = (r["round"] for r in RunFolder(folder).records() if r["disagreement"] <= DISAGREEMENT)
+    records = RunFolder(folder).records()
+    agreed = (record["round"] for record in records if record["disagreement"] <= DISAGREEMENT)
     rounds, spent = float(next(agreed, math.inf)), cost(config)
     return {
         "to_agreement": rounds,
         "sent_until": rounds * spent["sent"] / 1000,
         "relayed_until": rounds * spent["relayed"] / 1000,
-        "disagreement": metrics["disagreement"],
+        "disagreement": records[-1]["disagreement"],
         "acc_label_aware": 100 * metrics["acc_label_aware"],
     }
 
