@@ -17,6 +17,7 @@ from rich.console import Console
 
 from ratemesh.experiment.config import load_config
 from ratemesh.experiment.experiment import resume, run
+from ratemesh.metrics.table import METRICS
 
 HERE = Path(__file__).parent
 
@@ -119,17 +120,17 @@ STUDIES = {
     "cifar10-alone": Study("cifar10-iid-small.toml", [*ONE_NODE, "data.train_limit=5000"], ALONE),
     "cifar100": Study("cifar100-iid-small.toml", [*FIVE_ALIKE, "data.train_limit=7500"], CIFAR100),
 }
-COLUMNS = {
-    "acc_average": "averaged",
-    "acc_energy": "fused",
-    "acc_gaussian": "own Gaussians",
-    "acc_node": "one node",
-    "disagreement": "disagreement",
-    "overlap": "overlap",
-    "rank_min": "lowest rank",
-    "rank_max": "highest rank",
-    "reduction": "ΔR pooled",
-}
+COLUMNS = (
+    "acc_average",
+    "acc_energy",
+    "acc_gaussian",
+    "acc_node",
+    "disagreement",
+    "overlap",
+    "rank_min",
+    "rank_max",
+    "reduction",
+)
 
 
 def measure(study: Study, name: str, seed: int, out: Path) -> dict[str, float]:
@@ -145,7 +146,8 @@ def cell(key: str, values: list[float]) -> str:
     """Return the mean over the seeds, ± their standard deviation where there are several."""
     if not all(isinstance(v, float) and math.isfinite(v) for v in values):
         return "–"
-    factor, digits = (100, 2) if key.startswith("acc") else (1, 1 if key.startswith(("rank", "red")) else 3)
+    metric = METRICS[key]
+    factor, digits = (100, 2) if metric.unit == "percent" else (1, metric.digits)
     spread = f" ± {factor * statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{factor * statistics.mean(values):.{digits}f}{spread}"
 
@@ -160,7 +162,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the table into experiments/RESULTS.md")
     options = parser.parse_args()
     study = STUDIES[options.study]
-    lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
+    lines = ["| | " + " | ".join(METRICS[key].short for key in COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name in options.rows or study.variants:
         results = [measure(study, name, seed, options.out / options.study) for seed in options.seeds]
         lines.append(

@@ -18,7 +18,7 @@ from ratemesh.experiment.storage import read_json
 from ratemesh.graph.topology import Empty, Ring
 from ratemesh.report.figures import style
 from ratemesh.report.figures.clusters import FILLS, HATCHES, draw
-from ratemesh.report.numbers import in_bytes
+from ratemesh.report.wording import in_bytes
 
 FIVE = ["partition.name=labels", "partition.labels=5x4", "graph.name=ring", "graph.nodes=5"]
 FOUR = ["partition.name=labels", "partition.labels=4x5", "graph.name=ring", "graph.nodes=4"]

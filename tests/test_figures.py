@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from ratemesh.metrics.table import LABEL_AWARE
 from ratemesh.report.figures import (
     FIGURES,
     budget,
@@ -24,7 +25,7 @@ from ratemesh.report.figures import (
     style,
 )
 from ratemesh.report.figures.style import Drawn
-from ratemesh.report.runs import LABEL_AWARE, Run
+from ratemesh.report.runs import Run
 from toy_runs import NODES, ROUNDS, K, features, graph, records, toy
 
 Draw = Callable[..., Drawn]

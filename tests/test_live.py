@@ -12,7 +12,7 @@ from rich.console import Console
 from ratemesh.cli.watch import sparkline, view
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
-from ratemesh.studies.compare import Entry, check_comparable
+from ratemesh.studies.compare import check_comparable, load_configs
 from test_cli import SMOKE, call
 
 
@@ -71,10 +71,6 @@ def test_tensorboard_gets_every_number_and_figures(smoke: Path) -> None:
     assert {"disagreement", "bytes", "node-0/expand", "node-2/total"} <= set(tags.split())
 
 
-def entry(name: str, **table: object) -> Entry:
-    return Entry(name, make_config(table))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -86,16 +82,17 @@ def entry(name: str, **table: object) -> Entry:
 )
 def test_only_what_shares_data_seed_and_budget_is_compared(change: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        check_comparable([entry("a"), entry("b", **change)])
+        check_comparable({"a": make_config({}), "b": make_config(change)})
 
 
 def test_the_same_budget_in_other_rounds_is_fine() -> None:
-    check_comparable([entry("a", rounds=10, local={"epochs": 4}), entry("b", rounds=20, local={"epochs": 2})])
+    tables = {"a": {"rounds": 10, "local": {"epochs": 4}}, "b": {"rounds": 20, "local": {"epochs": 2}}}
+    check_comparable({name: make_config(table) for name, table in tables.items()})
 
 
 def test_names_must_differ() -> None:
     with pytest.raises(InputError, match="different file names"):
-        check_comparable([entry("a"), entry("a")])
+        load_configs([Path("a.toml"), Path("other/a.toml")])
 
 
 def test_compare_runs_all_and_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize("optimizer", ["adam", "muon", "sgd"])
 def test_training_with_everything_on_repeats_and_resumes_exactly(optimizer: str) -> None:
     straight, again, resumed = (trainer(augment=AUGMENT, optimizer=optimizer) for _ in range(3))
     train(straight, 1)

@@ -67,6 +67,7 @@ def test_matrices_and_vectors_are_told_apart() -> None:
     assert [[w.ndim for w in made[name].param_groups[0]["params"]] for name in made] == [[4, 2], [1, 1, 1, 1]]
     assert [made[name].param_groups[0]["lr"] for name in made] == [0.02, pytest.approx(VECTORS * 0.02)]
     assert list(make_optimizers(net, "adam", 0.02, 0.0)) == ["optimizer"]
+    assert list(make_optimizers(net, "sgd", 0.02, 0.0)) == ["optimizer"]
     assert list(make_optimizers(nn.Linear(2, 2, bias=False), "muon", 0.02, 0.0)) == ["muon"]
 
 
@@ -78,5 +79,5 @@ def test_every_optimizer_has_its_own_usual_rate(given: dict[str, object], lr: fl
 
 
 def test_a_typing_error_names_the_choices() -> None:
-    with pytest.raises(InputError, match=r"local\.optimizer: .*'adam' or 'muon'; got 'sgd'"):
-        make_config({"local": {"optimizer": "sgd"}})
+    with pytest.raises(InputError, match=r"local\.optimizer: .*'adam', 'muon' or 'sgd'; got 'lion'"):
+        make_config({"local": {"optimizer": "lion"}})

@@ -10,13 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from ratemesh.cli.main import app
+from ratemesh.metrics.table import METRICS
 from ratemesh.report.cited import TABLE
 from ratemesh.report.figures import FIGURES
 from ratemesh.report.folders import open_runs
-from ratemesh.report.numbers import METRICS, in_bytes, in_count, in_digits, written
 from ratemesh.report.page import write
 from ratemesh.report.page.markup import tag, text
 from ratemesh.report.page.write import render
+from ratemesh.report.wording import in_bytes, in_count, in_digits, written
 from toy_runs import Copy, Page, edited, on, page
 
 
@@ -84,7 +85,7 @@ def test_every_metric_is_shown_known_ones_first(copy: Copy) -> None:
     )
     metrics = json.loads((folder / "metrics.json").read_text())
     words = page(folder).text
-    names = [METRICS[key].name for key in METRICS if key in metrics and "^" not in METRICS[key].name]
+    names = [METRICS[key].label for key in METRICS if key in metrics and "^" not in METRICS[key].label]
     places = [words.index(f" {name} ", words.index("Final numbers")) for name in names]
     assert len(names) > 20
     assert places == sorted(places)
@@ -199,8 +200,16 @@ def test_cited_cells_add_up_to_the_papers(data: str, sums: list[float]) -> None:
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
+        (in_bytes(0), "0 B"),
         (in_bytes(999), "999 B"),
-        (in_bytes(999_600), "1 MB"),
+        (in_bytes(999.4), "999 B"),
+        (in_bytes(999.5), "1 kB"),
+        (in_bytes(1000), "1 kB"),
+        (in_bytes(999_499), "999 kB"),
+        (in_bytes(999_500), "1 MB"),
+        (in_bytes(999_999), "1 MB"),
+        (in_bytes(999_999_999), "1 GB"),
+        (in_bytes(1e15), "1e+03 TB"),  # there is no larger unit here
         (in_bytes(math.nan), "–"),
         (in_count(1), "1"),
         (in_digits(0.00012), "0.00012"),

@@ -11,9 +11,9 @@ from ratemesh.experiment.trials import Interval
 from ratemesh.report.cost import cost_of
 from ratemesh.report.figures import budget, consensus, convergence, cosine, network
 from ratemesh.report.folders import open_runs
-from ratemesh.report.numbers import in_bytes, in_degrees, in_digits, in_percent, in_places, shown
 from ratemesh.report.page.words import summary
 from ratemesh.report.runs import Run
+from ratemesh.report.wording import in_bytes, in_degrees, in_digits, in_percent, in_places, shown
 from toy_runs import Copy, Damage, copier, edited, on, page, smoke_run, smoke_trials, toy, without
 
 

@@ -11,10 +11,9 @@ from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import Progress
 from ratemesh.experiment.trials import plan_trials
 from ratemesh.report.cited import TABLE
-from ratemesh.studies.compare import Entry, budget, check_comparable
-from ratemesh.studies.panels import SCALES
+from ratemesh.studies.compare import budget, check_comparable
+from ratemesh.studies.panels import DATASETS, DIGITS, ROWS, SCALES, row_configs, table_configs
 from ratemesh.studies.table1 import Table, as_latex, as_markdown, as_text, make_table, run_table
-from ratemesh.studies.table1_rows import DATASETS, DIGITS, ROWS, row_configs, table_configs
 
 TOY: dict[str, Any] = {
     "rounds": 1,
@@ -35,7 +34,7 @@ def test_rows_stand_on_the_same_ground(dataset: str, scale: str) -> None:
     configs = table_configs(dataset, scale, ["data.train_limit=500", "graph.p=0.7", "method.gamma=3"])
     assert list(configs) == [row.name for row in ROWS]
     assert [row.title for row in ROWS if row.name != "independent"] == [row.method for row in TABLE[dataset]]
-    check_comparable([Entry(name, config) for name, config in configs.items()])
+    check_comparable(configs)
     assert len({budget(config) for config in configs.values()}) == 1
     assert {config.data.model_dump()["train_limit"] for config in configs.values()} == {500}
     assert configs["centralised"].graph.nodes == 1
@@ -60,9 +59,9 @@ def test_what_cannot_be_is_answered_in_words() -> None:
 
 def test_a_graph_of_another_size_does_not_compare_but_one_node_does() -> None:
     some = [make_config({"graph": {"name": "empty", "nodes": n}}) for n in (1, 3, 4)]
-    check_comparable([Entry("a", some[0]), Entry("b", some[1])])
+    check_comparable({"a": some[0], "b": some[1]})
     with pytest.raises(InputError, match=r"differ in graph\.nodes"):
-        check_comparable([Entry("a", some[1]), Entry("b", some[2])])
+        check_comparable({"a": some[1], "b": some[2]})
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def summary(found: "Clustering") -> str:
 
 def cost(found: "Clustering") -> str:
     """Return what a round sends and the networks take, before anything is trained."""
-    from ratemesh.report.numbers import in_bytes
+    from ratemesh.report.wording import in_bytes
 
     sent, memory = found.bytes_sent, found.memory
     lines = [

@@ -37,13 +37,12 @@ def compare(
 
     Example: `ratemesh compare experiments/digits.toml experiments/digits-paper.toml --trials 2`
     """
-    from ratemesh.experiment.config import load_config
     from ratemesh.report.page import write_report
-    from ratemesh.studies.compare import Entry, run_comparison
+    from ratemesh.studies.compare import load_configs, run_comparison
 
-    entries = [Entry(path.stem, load_config(path, [*at_data_dir(data_dir), *(set_ or [])])) for path in configs]
+    named = load_configs(configs, [*at_data_dir(data_dir), *(set_ or [])])
     with screen.Board() as board:
-        results = run_comparison(entries, out, trials, board.track, jobs=jobs or cores())
-    screen.comparison([entry.name for entry in entries], results)
+        results = run_comparison(named, out, trials, board.track, jobs=jobs or cores())
+    screen.comparison(list(named), results)
     written = write_report([out], out / "report.html")
     screen.say(f"Results: {out}\nReport:  {written.page}")

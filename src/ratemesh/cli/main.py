@@ -121,7 +121,7 @@ def run(
     if trials > 1:
         screen.intervals(result)
     else:
-        screen.table([{**single.metrics, "bytes": single.metrics["bytes_total"]}])
+        screen.table([single.metrics])
     screen.say(f"Results: {folder}")
 
 
@@ -150,7 +150,7 @@ def resume(
             rounds = opened.load_config().rounds
             track = live(folder, rounds, board.track(folder.name, rounds))
             metrics = resume_experiment(folder, progress=track).metrics
-            screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
+            screen.table([metrics])
     screen.say(f"Results: {folder}")
 
 

@@ -146,5 +146,5 @@ def launch(
             settings = load_config(config, [*overrides, f'engine={{name="{engine}"}}'])
         with screen.Board() as board:
             metrics = run(settings, folder, progress=board.track(folder.name, settings.rounds)).metrics
-    screen.table([{**metrics, "bytes": metrics["bytes_total"]}])
+    screen.table([metrics])
     screen.say(f"Results: {folder}")

@@ -25,13 +25,13 @@ def reproduce(
     Example: `ratemesh reproduce mnist-iid --trials 3`
     """
     from ratemesh.report.page import write_report
-    from ratemesh.studies.compare import Entry, run_comparison
+    from ratemesh.studies.compare import run_comparison
     from ratemesh.studies.panels import load_panel
 
     config = load_panel(panel, scale, [*at_data_dir(data_dir), *(set_ or [])])
     folder = out or Path("runs") / f"{panel}-{scale}"
     with screen.Board() as board:
-        results = run_comparison([Entry(panel, config)], folder, trials, board.track)
+        results = run_comparison({panel: config}, folder, trials, board.track)
     screen.comparison([panel], results)
     written = write_report([folder], folder / "report.html")
     screen.say(f"Results: {folder}\nReport:  {written.page}")

@@ -23,6 +23,8 @@ from ratemesh.experiment.trials import Interval, TrialsResult
 from ratemesh.graph import TOPOLOGIES
 from ratemesh.messages.codecs import CODECS
 from ratemesh.methods import METHODS
+from ratemesh.metrics.table import LABEL_AWARE, METRICS
+from ratemesh.report.wording import DASH, in_bytes
 from ratemesh.specs import NamedSpec, Spec, nearest
 
 console = Console(soft_wrap=False, highlight=False)
@@ -85,17 +87,6 @@ def in_words(record: Mapping[str, Any]) -> str:
     return f"{len(record['nodes'])} nodes  ΔR {record['reduction']:.2f}{apart}"
 
 
-HEADINGS = {
-    "acc_average": "acc. avg.",
-    "acc_energy": "acc. fused",
-    "acc_node": "acc. node",
-    "disagreement": "dis- agree",
-    "overlap": "over- lap",
-}
-
-LABEL_AWARE = {"acc_label_aware": "label- aware"}
-"""Residuals of a class over the nodes that hold it, where not all do."""
-
 LEGEND = (
     "Accuracies on held-out samples by nearest subspace: features averaged over nodes (paper), residuals added "
     "(fused), one node alone. Disagreement ‖V_i−V_j‖/‖V_i‖ over edges, overlap and effective rank of the pooled "
@@ -107,12 +98,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print final numbers, one row a run."""
     out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     out.add_column("method", overflow="fold", min_width=12)
-    headings = _headings(rows)
-    for heading in (*headings.values(), "ranks", "sent"):
+    columns = _columns(rows)
+    for heading in columns:
         out.add_column(heading.replace(" ", "\n"), justify="right", vertical="bottom")
     for row in rows:
-        ranks = f"{row['rank_min']:.1f}–{row['rank_max']:.1f}"
-        out.add_row(str(row["method"]), *(_number(key, row.get(key)) for key in headings), ranks, _bytes(row["bytes"]))
+        cells = ("–".join(_number(key, row.get(key)) for key in keys) for keys in columns.values())
+        out.add_row(str(row["method"]), *cells)
     console.print(out)
     console.print(LEGEND, style="dim")
 
@@ -133,40 +124,41 @@ def comparison(names: Sequence[str], results: Sequence[TrialsResult]) -> None:
     """Print the main numbers of several settings side by side, with intervals where there are several trials."""
     out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     out.add_column("")
-    headings = _headings([result.metrics for result in results])
-    for heading in (*headings.values(), "sent"):
+    columns = _columns([result.metrics for result in results])
+    shown = {heading: keys[0] for heading, keys in columns.items() if len(keys) == 1}
+    for heading in shown:
         out.add_column(heading, justify="right", vertical="bottom")
     for name, result in zip(names, results, strict=True):
-        cells = [_interval(key, result.metrics.get(key)) for key in headings]
-        out.add_row(name, *cells, _bytes(result.metrics["bytes_total"].mean))
+        out.add_row(name, *(_interval(key, result.metrics.get(key)) for key in shown.values()))
     console.print(out)
 
 
-def _headings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the columns; where nodes hold different labels, the accuracy that they are to be judged by comes first."""
-    return {**LABEL_AWARE, **HEADINGS} if any(row.keys() & LABEL_AWARE.keys() for row in rows) else HEADINGS
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return headings and their metrics; where nodes hold different labels, the label-aware accuracy comes first."""
+    partial = any(LABEL_AWARE in row for row in rows)
+    first = {METRICS[LABEL_AWARE].heading: [LABEL_AWARE]} if partial else {}
+    others: dict[str, list[str]] = {}
+    for key, metric in METRICS.items():
+        if metric.heading and key != LABEL_AWARE:
+            others.setdefault(metric.heading, []).append(key)
+    return first | others
 
 
 def _interval(key: str, interval: Interval | None) -> str:
     if interval is None:
-        return "–"
-    spread = "" if math.isinf(interval.half_width) else f" ± {_number(key, interval.half_width)}"
-    return _number(key, interval.mean) + spread
+        return DASH
+    exact = math.isinf(interval.half_width) or METRICS[key].unit == "bytes"
+    return _number(key, interval.mean) + ("" if exact else f" ± {_number(key, interval.half_width)}")
 
 
 def _number(key: str, value: float | None) -> str:
+    """Return a number with as many decimals as all others in its column."""
     if value is None or math.isnan(value):
-        return "–"
-    return f"{100 * value:.1f} %" if key.startswith("acc") else f"{value:.3f}"
-
-
-def _bytes(count: float) -> str:
-    """Return bytes with a unit."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+        return DASH
+    metric = METRICS[key]
+    if metric.unit == "bytes":
+        return in_bytes(value)
+    return f"{100 * value:.{metric.digits}f} %" if metric.unit == "percent" else f"{value:.{metric.digits}f}"
 
 
 def catalogue(what: str) -> None:

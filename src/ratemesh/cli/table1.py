@@ -8,8 +8,7 @@ import typer
 from ratemesh.cli import screen
 from ratemesh.cli.compare import Jobs
 from ratemesh.cli.data import DataDir, at_data_dir
-from ratemesh.studies.panels import SCALES
-from ratemesh.studies.table1_rows import DATASETS
+from ratemesh.studies.panels import DATASETS, SCALES
 from ratemesh.threads import cores
 
 
@@ -30,8 +29,8 @@ def table1(
     Example: `ratemesh table1 --dataset mnist --trials 3`
     """
     from ratemesh.report.page import write_report
+    from ratemesh.studies.panels import table_configs
     from ratemesh.studies.table1 import as_text, run_table
-    from ratemesh.studies.table1_rows import table_configs
 
     configs = table_configs(dataset, scale, [*at_data_dir(data_dir), *(set_ or [])])
     folder = out or Path("runs") / f"table1-{dataset}-{scale}"

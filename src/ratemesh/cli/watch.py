@@ -15,16 +15,9 @@ from ratemesh.cli import screen
 from ratemesh.errors import InputError
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.trials import is_trials
+from ratemesh.metrics.table import CURVES
 
 BARS = "▁▂▃▄▅▆▇█"
-CURVES = {
-    "expand": "R (expand)",
-    "compress": "R^c (compress)",
-    "reduction": "ΔR",
-    "total": "total loss",
-    "disagreement": "disagreement",
-    "overlap": "class overlap",
-}
 PERIOD = 1.0
 """Seconds between looks at the folder."""
 

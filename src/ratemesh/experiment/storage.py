@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode())
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
     """Write JSON atomically; NaN and infinity become null, which every reader understands."""
     write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 

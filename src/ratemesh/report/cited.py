@@ -18,14 +18,6 @@ DOUBT = (
     "√(2K/(K−1)) · √((1 − WCCR)/WCCR), and these four CIFAR-100 cells are off by a factor of 1.5 to 4.7. No target."
 )
 
-COLUMNS = {
-    "accuracy": "Accuracy (averaged)",
-    "cosine": "Class-mean cosine, mean / std",
-    "wccr": "WCCR",
-    "iidr": "IIDR",
-    "cka": "CKA",
-}
-
 
 @dataclass(frozen=True)
 class Cited:

@@ -16,9 +16,7 @@ from ratemesh.errors import InputError
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import read_json, read_tensors
 from ratemesh.experiment.trials import Interval
-
-LABEL_AWARE = "acc_label_aware"
-"""The accuracy that runs have whose nodes hold different labels, and no others."""
+from ratemesh.metrics.table import LABEL_AWARE
 
 INCOMPLETE = "the run is incomplete"
 """How the note on a run without final numbers begins."""
@@ -120,6 +118,10 @@ class Run:
                 return default
             value = value[step]
         return value
+
+    def half_width(self, key: str) -> float:
+        """Return the half-width of the interval of a final number over trials; NaN without one."""
+        return self.intervals[key].half_width if key in self.intervals else math.nan
 
     def curve(self, key: str) -> Curve:
         """Return a number of the records over rounds; NaN where it was not recorded."""

@@ -1,6 +1,5 @@
 """The demonstration: three ways to train ten nodes on digits, one table, one figure."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,8 @@ from typing import Any
 
 from ratemesh.experiment.experiment import Progress, run
 from ratemesh.experiment.presets import merged
-from ratemesh.experiment.storage import plain, write_text
+from ratemesh.experiment.storage import write_json
+from ratemesh.metrics.table import METRICS
 from ratemesh.report.figures import draw_structure
 
 ROUNDS = 40
@@ -33,12 +33,10 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 """The last has the coupling that pays on a set this small (experiments/RESULTS.md), and the others' local epochs."""
 
-COLUMNS = ("acc_average", "acc_energy", "acc_node", "disagreement", "overlap", "rank_min", "rank_max")
-
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demonstration left: rows for the table, and where things are."""
+    """What the demonstration left: the metrics of its runs, and where things are."""
 
     rows: list[dict[str, Any]]
     summary: Path
@@ -57,18 +55,15 @@ def run_demo(out: Path, progress: Callable[[str, int], Progress], rounds: int = 
     for name, settings in ROWS.items():
         table = {**merged(SETTING, settings), "rounds": rounds}
         result = run(table, out / name, progress=progress(name, rounds))
-        rows.append(summarise(result.metrics))
+        rows.append(result.metrics)
     summary, figure = out / "summary.json", out / "structure.png"
-    write_text(summary, _json(rows))
+    write_json(summary, [summarise(row) for row in rows])
     draw_structure(out / "ratemesh", figure)
     return Demo(rows, summary, figure)
 
 
 def summarise(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table row of a run's final numbers."""
-    row = {"method": metrics["method"], **{column: metrics[column] for column in COLUMNS}}
-    return {**row, "bytes": metrics["bytes_total"]}
-
-
-def _json(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(plain(rows), indent=2, allow_nan=False) + "\n"
+    """Return the final numbers of a run that the terminal shows."""
+    shown = {key: metrics[key] for key, metric in METRICS.items() if metric.heading and key in metrics}
+    sent = shown.pop("bytes_total")
+    return {"method": metrics["method"], **shown, "bytes": sent}

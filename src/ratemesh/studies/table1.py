@@ -10,14 +10,14 @@ from typing import Any
 from ratemesh.experiment.config import Config
 from ratemesh.experiment.records import SCHEMA
 from ratemesh.experiment.storage import write_json, write_text
-from ratemesh.report.cited import COLUMNS, DOUBT, SOURCE, TABLE
+from ratemesh.metrics.table import COLUMNS
+from ratemesh.report.cited import DOUBT, SOURCE, TABLE
 from ratemesh.report.figures import draw_grids
 from ratemesh.report.folders import open_runs
-from ratemesh.report.numbers import DASH, in_bytes, in_count, in_digits, own_cells
 from ratemesh.report.runs import Run, number
-from ratemesh.studies.beside import Track
-from ratemesh.studies.compare import Entry, run_comparison
-from ratemesh.studies.table1_rows import ROWS
+from ratemesh.report.wording import DASH, in_bytes, in_count, in_digits, own_cells
+from ratemesh.studies.compare import Track, run_comparison
+from ratemesh.studies.panels import ROWS
 
 COST = {
     "bytes_per_round": "Bytes a round",
@@ -55,7 +55,7 @@ def run_table(
     configs: Mapping[str, Config], out: Path, trials: int, progress: Track | None = None, *, jobs: int = 1
 ) -> Table:
     """Train every row into out/NAME, or go on where it stopped; write out/table1.txt, .md, .tex, .json and figures."""
-    run_comparison([Entry(name, config) for name, config in configs.items()], out, trials, progress, jobs=jobs)
+    run_comparison(configs, out, trials, progress, jobs=jobs)
     found = make_table(out, next(iter(configs.values())).data.name)
     for suffix, render in {"txt": as_text, "md": as_markdown, "tex": as_latex}.items():
         write_text(out / f"table1.{suffix}", render(found))
@@ -115,7 +115,7 @@ def costs(run: Run) -> dict[str, float]:
 
 def _numbers(run: Run) -> dict[str, Any]:
     """Return our numbers unrounded, with intervals where there are trials."""
-    keys = ("acc_average", "acc_knn", "class_mean_cosine_mean", "class_mean_cosine_std", "wccr", "iidr", "cka_unpaired")
+    keys = [*(key for column in COLUMNS.values() for key in column.metrics), "acc_knn"]
     means = {key: number(run.metrics.get(key)) for key in keys}
     half = {f"{key}_half_width": run.intervals[key].half_width for key in keys if key in run.intervals}
     return {"method": run.metrics.get("method"), "trials": len(run.complete) or 1, **means, **half, **costs(run)}
@@ -136,7 +136,7 @@ def _cells(line: Line, mark: Callable[[str], str]) -> list[str]:
 
 
 def _headings() -> list[str]:
-    return ["Method", "", *COLUMNS.values(), *COST.values()]
+    return ["Method", "", *(column.heading for column in COLUMNS.values()), *COST.values()]
 
 
 def _rows(table: Table, mark: Callable[[str], str]) -> list[list[str]]:

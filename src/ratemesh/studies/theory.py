@@ -1,28 +1,34 @@
-"""The paper's theorems as an experiment: free features on the sphere instead of encoders, float64.
+"""The paper's theorems as an experiment: Algorithms 1 and 3 on free features instead of networks, float64.
 
 A node's features of class k are the unit rows of A_k B_kᵀ with B_k (d, d_k) the node's own: rank(Z_{i,k}) ≤ d_k by
 construction, and rank(Z_k) ≤ d_k, Theorem 1's constraint, follows from the consensus only. Nodes start from
-different random factors. The steps are those of Algorithm 1 (and 3), with plain gradient descent on θ_i = (A, B).
+different random factors. Rounds are those of the methods `alg1` and `alg3` with the settings of preset "paper", except
+that local training takes T' steps of gradient descent on θ_i = (A, B), each on all samples of the node.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ratemesh.core.consensus import consensus_loss, dual_step, fold_neighbours
-from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
+from ratemesh.encoders import Encoder
+from ratemesh.engines.inprocess import LocalSites
+from ratemesh.engines.protocol import SiteFactory
+from ratemesh.engines.rounds import Played, play_round
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.experiment.storage import plain, write_text
-from ratemesh.graph.topology import Ring
+from ratemesh.experiment.presets import preset_for
+from ratemesh.experiment.storage import write_json
+from ratemesh.graph.clusters import label_cover_clusters
+from ratemesh.graph.topology import Complete, Ring, Topology
+from ratemesh.methods import METHODS
+from ratemesh.methods.alg1 import Alg1Program
 from ratemesh.seeds import generator
 from ratemesh.studies.theory_checks import (
     STEPS,
@@ -33,7 +39,6 @@ from ratemesh.studies.theory_checks import (
     Setting,
     Solution,
     Solved,
-    Trace,
     consensus,
     decomposition_gaps,
     isotropic_optimum,
@@ -42,56 +47,46 @@ from ratemesh.studies.theory_checks import (
 )
 from ratemesh.studies.theory_figure import draw_theory
 from ratemesh.threads import pinned
+from ratemesh.training.local import LocalSpec, LocalTrainer, encode
+from ratemesh.training.protocol import Node, Program
 
 
-@dataclass
-class Agent:
-    """Node i: labels y (m,), and the factors A (m, d_k), B (K, d, d_k) of its features, which are its θ_i."""
+class FreeFeatures(nn.Module):
+    """A network whose weights are the features themselves: sample n is the number n, and its feature B_k a_n.
 
-    y: Tensor
-    A: Tensor
-    B: Tensor
+    Attributes:
+        y: (m,) the samples' labels k.
+        A, B: factors (m, d_k) and (K, d, d_k).
+    """
 
-    @classmethod
-    def draw(cls, counts: Sequence[int], setting: Setting, *names: object) -> "Agent":
+    def __init__(self, counts: Sequence[int], setting: Setting, *names: object) -> None:
         """Start with counts[k] random features of class k.
 
         Features do not depend on the length of A's rows, steps do: 1/√m_k lets every class move at the same pace.
         """
+        super().__init__()
         source = generator(setting.seed, "theory", *names)
-        y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-        A = normalize(torch.randn(len(y), setting.rank, generator=source, dtype=torch.float64), dim=1)
+        self.y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+        A = normalize(torch.randn(len(self.y), setting.rank, generator=source, dtype=torch.float64), dim=1)
         B = torch.randn(len(counts), setting.width, setting.rank, generator=source, dtype=torch.float64)
-        m = torch.tensor(counts, dtype=torch.float64)[y, None]
-        return cls(y, (A / m.sqrt()).requires_grad_(), (B / math.sqrt(setting.width)).requires_grad_())
+        m = torch.tensor(counts, dtype=torch.float64)[self.y, None]
+        self.A = nn.Parameter(A / m.sqrt())
+        self.B = nn.Parameter(B / math.sqrt(setting.width))
 
-    def features(self) -> Tensor:
-        """Return Z (m, d): row n is the unit vector along B_k a_n, k its label."""
-        return normalize(torch.einsum("mdr,mr->md", self.B[self.y], self.A), dim=1)
-
-    def stats(self) -> ClassStats:
-        """Return the class statistics of the features, without gradient."""
-        return ClassStats.of(self.features().detach(), self.y, len(self.B))
-
-
-class Link(NamedTuple):
-    """What ties a node to the others for one round: summed duals Y, mean midpoints T̄, neighbours n (K,), γ."""
-
-    Y: Tensor
-    T_bar: Tensor
-    n: Tensor
-    gamma: float
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return features (n, d) of samples (n,), not normalised."""
+        return torch.einsum("mdr,mr->md", self.B[self.y[samples]], self.A[samples])
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Who holds what, who talks to whom, and the parts whose rate reductions add up.
+    """What is solved by which method: nodes with their features, a graph, and parts whose rate reductions add up.
 
     (opt1) has every node for a part, (opt2) a cluster of nodes that together hold all labels.
     """
 
-    agents: list[Agent]
-    neighbours: list[tuple[int, ...]]
+    method: str
+    nodes: list[Node]
     parts: list[tuple[int, ...]]
     eps2: float
 
@@ -99,100 +94,98 @@ class Problem:
         """Return the statistics of part s; a node in S_i parts counts 1/S_i in each."""
         return ClassStats.sum(stats[i].scaled(1 / sum(i in p for p in self.parts)) for i in self.parts[s])
 
-    def objective(self, i: int, Z: Tensor, link: Link, stats: Sequence[ClassStats]) -> Tensor:
-        """Return the local objective of node i: (lagran1_2), or (R2_4) as a function of Z_i alone.
-
-        Args:
-            Z: (m_i, d) features of node i.
-            link: coupling to the nodes it shares labels with.
-            stats: statistics of all nodes; of a cluster's other members the latest, as Algorithm 3 asks.
-        """
-        y, m = self.agents[i].y, sum(len(agent.y) for agent in self.agents)
-        alone = (i,) in self.parts
-        loss = consensus_loss(Z, y, **link._asdict(), eps2=self.eps2, scale=len(y) / m if alone else 0).total
-        if alone:
-            return loss
-        now = [*stats]
-        now[i] = ClassStats.of(Z, y, stats[i].num_classes)
-        for s in (s for s, part in enumerate(self.parts) if i in part):
-            cluster = self.part(s, now)
-            loss = loss - float(cluster.m.sum()) / m * rate_reduction(cluster, self.eps2).reduction
-        return loss
-
     def solution(self) -> Solution:
         """Return where the features are now."""
-        stats = [agent.stats() for agent in self.agents]
-        Z = [agent.features().detach() for agent in self.agents]
-        return Solution(Z, [a.y for a in self.agents], stats, [self.part(s, stats) for s in range(len(self.parts))])
+        Z, y = [encode(node.encoder, node.X) for node in self.nodes], [node.y for node in self.nodes]
+        stats = [ClassStats.of(*pair, self.nodes[0].num_classes) for pair in zip(Z, y, strict=True)]
+        return Solution(Z, y, stats, [self.part(s, stats) for s in range(len(self.parts))])
+
+    def programs(self, pace: Pace, steps: int = STEPS) -> list[Program]:
+        """Return the method's programs as printed, with T' = `steps`; their rounds change the nodes' features."""
+        printed = {**preset_for("paper", self.method)["method"], "rho": pace.rho, "gamma": pace.gamma}
+        spec = METHODS[self.method](**printed, eps2=self.eps2)
+        descent = {"epochs": steps, "optimizer": "sgd", "lr": pace.eta, "weight_decay": 0, "schedule": "constant"}
+        nodes = [replace(node, local=LocalSpec(batch_size=len(node.y), **descent)) for node in self.nodes]
+        return [spec.program(node) for node in nodes]
+
+
+def make_problem(method: str, features: Sequence[FreeFeatures], graph: Topology, setting: Setting) -> Problem:
+    """Return the problem of a graph whose node i has features[i]; Algorithm 3 finds its parts by Algorithm 2."""
+    labels = tuple(tuple(own.y.unique().tolist()) for own in features)
+    clusters = label_cover_clusters(labels) if method == "alg3" else []
+    m = sum(len(own.y) for own in features)
+    nodes = [
+        Node(
+            index=i,
+            neighbours=graph.neighbours(i),
+            X=torch.arange(len(own.y)),
+            y=own.y,
+            num_classes=setting.classes,
+            share=len(own.y) / m,
+            encoder=Encoder(own, setting.width).double(),
+            local=LocalSpec(),
+            seed=setting.seed,
+            labels=labels,
+            clusters=tuple(clusters),
+        )
+        for i, own in enumerate(features)
+    ]
+    return Problem(method, nodes, clusters or [(i,) for i in range(len(nodes))], setting.eps2)
 
 
 def iid_problem(setting: Setting) -> Problem:
     """Return (opt1) on a ring; nodes differ in size, not in proportions (Assumption 1)."""
     N, K, r = setting.nodes, setting.classes, setting.rank
-    agents = [Agent.draw([r * (4 + 2 * (i % 2))] * K, setting, "iid", i) for i in range(N)]
-    ring = Ring(name="ring", nodes=N).build(setting.seed)
-    return Problem(agents, [ring.neighbours(i) for i in range(N)], [(i,) for i in range(N)], setting.eps2)
+    features = [FreeFeatures([r * (4 + 2 * (i % 2))] * K, setting, "iid", i) for i in range(N)]
+    return make_problem("alg1", features, Ring(name="ring", nodes=N).build(setting.seed), setting)
 
 
 def clustered_problem(setting: Setting) -> Problem:
-    """Return (opt2): nodes 2s and 2s+1 are a cluster and hold half of the labels each, other halves for other s.
+    """Return (opt2): nodes 2s and 2s+1 hold half of the labels each, other halves for other s: a cluster.
 
     With an odd number of nodes the last one shares node 1, which then is in two clusters and twice as large, so that
-    clusters differ in size, not in proportions (Assumption 4). Who holds a label talks to all who hold it.
+    clusters differ in size, not in proportions (Assumption 4). Algorithm 2 finds these clusters. All nodes are joined.
     """
     N, K = setting.nodes, setting.classes
-    parts: list[tuple[int, ...]] = [(i, i + 1 if i + 1 < N else 1) for i in range(0, N, 2)]
-    agents = []
+    features = []
     for i in range(N):
         s = 0 if N % 2 and i == N - 1 else i // 2
         half = {(k + s) % K for k in range((K + 1) // 2)}
-        size = setting.rank * (4 + 2 * (s % 2)) * sum(i in part for part in parts)
+        size = setting.rank * (4 + 2 * (s % 2)) * (2 if N % 2 and i == 1 else 1)
         counts = [size if (k in half) == (i % 2 == 0) else 0 for k in range(K)]
-        agents.append(Agent.draw(counts, setting, "clusters", i))
-    return Problem(agents, [tuple(j for j in range(N) if j != i) for i in range(N)], parts, setting.eps2)
+        features.append(FreeFeatures(counts, setting, "clusters", i))
+    return make_problem("alg3", features, Complete(name="complete", nodes=N).build(setting.seed), setting)
 
 
-def descend(problem: Problem, pace: Pace) -> Trace:
-    """Run Algorithm 1 on the problem (Algorithm 3 if parts are clusters); the agents' factors change in place."""
-    trace, agents = Trace(), problem.agents
-    stats = [agent.stats() for agent in agents]
-    Y = [torch.zeros_like(own.V) for own in stats]
-    for _ in range(pace.rounds):
-        trace.jensen.append(
-            decomposition_gaps([problem.part(s, stats) for s in range(len(problem.parts))], problem.eps2)[0]
-        )
-        trace.consensus.append(consensus(stats))
-        heard = [[stats[j] for j in problem.neighbours[i]] for i in range(len(agents))]
-        Y = [dual_step(Y[i], stats[i], heard[i], pace.rho) for i in range(len(agents))]  # (R1_2a), (R2_1a)
-        links = [Link(Y[i], *fold_neighbours(stats[i], heard[i]), pace.gamma) for i in range(len(agents))]  # (R1_T)
-        seen = []
-        for i, agent in enumerate(agents):
-            seen.append(_local_steps(problem, i, links[i], stats, pace.eta))
-            stats[i] = agent.stats()
-        trace.add(seen)
-    return trace
+class Rounds:
+    """Plays rounds of programs in this process, on the engine's own sites; these are never saved or asked for more."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self.programs = programs
+        self._sites = LocalSites(cast("SiteFactory", self), range(len(programs)))
+
+    def site(self, index: int) -> Program:
+        """Return the program of a node, where an engine would have its site made."""
+        return self.programs[index]
+
+    def play(self, t: int) -> Played:
+        """Play round t of all programs."""
+        return play_round(self._sites, len(self.programs), t)
 
 
-def _local_steps(problem: Problem, i: int, link: Link, stats: Sequence[ClassStats], eta: float) -> Seen:
-    """Take T' gradient steps on θ_i, (R1_2c); return what the first two saw."""
-    agent, losses, slopes = problem.agents[i], [], []
-    for _ in range(STEPS):
-        loss = problem.objective(i, agent.features(), link, stats)
-        gradient = torch.autograd.grad(loss, (agent.A, agent.B))
-        with torch.no_grad():
-            agent.A -= eta * gradient[0]
-            agent.B -= eta * gradient[1]
-        losses.append(float(loss.detach()))
-        slopes.append(torch.cat([g.flatten() for g in gradient]))
-    length = float(slopes[0].norm())
-    return Seen(losses[0], length**2, float((slopes[1] - slopes[0]).norm()) / (eta * length) if length else 0.0)
-
-
-def solve(problem: Problem, N: int, rounds: int) -> Solved:
+def solve(problem: Problem, rounds: int) -> Solved:
     """Descend until the properties show; the paper weighs node i by m_i/m, so steps grow and coupling falls with N."""
-    start = problem.solution()
-    trace = descend(problem, Pace(eta=N / 4, rho=0.8 / N, gamma=2 / N, rounds=rounds))
-    return Solved(start, problem.solution(), trace)
+    N, start = len(problem.nodes), problem.solution()
+    programs = problem.programs(Pace(eta=N / 4, rho=0.8 / N, gamma=2 / N, rounds=rounds))
+    engine = Rounds(programs)
+    jensen, apart = [], []
+    for t in range(1, rounds + 1):
+        stats = [program.stats for program in programs]
+        parts = [problem.part(s, stats) for s in range(len(problem.parts))]
+        jensen.append(decomposition_gaps(parts, problem.eps2)[0])
+        apart.append(consensus(stats))
+        engine.play(t)
+    return Solved(start, problem.solution(), jensen, apart)
 
 
 def converge(setting: Setting) -> list[Bounded]:
@@ -202,14 +195,45 @@ def converge(setting: Setting) -> list[Bounded]:
     L as seen in a few tiny steps from the same start. Gradients are of all samples: Assumption 3 holds with κ = 0.
     """
     horizons = [setting.rounds // 2 // part for part in (8, 4, 2, 1)]
-    L = descend(iid_problem(setting), Pace(1e-4, 0, 0, 10)).smoothness
+    L = watch(setting, Pace(1e-4, 0, 0, 10)).smoothness
     runs = []
     for T in horizons:
         eta = math.sqrt(horizons[0] / T) / (16 * STEPS * L)
         pace = Pace(eta, rho=0.01 * eta**2 / 8, gamma=0.01 * eta**2 / 2, rounds=T)
-        runs.append((pace, descend(iid_problem(setting), pace)))
-    L = max(trace.smoothness for _, trace in runs)
-    return [Bounded(pace, trace, rate_bound(pace, trace.loss[0], L, setting)) for pace, trace in runs]
+        runs.append((pace, watch(setting, pace)))
+    L = max(seen.smoothness for _, seen in runs)
+    return [Bounded(pace, seen, rate_bound(pace, seen.loss, L, setting)) for pace, seen in runs]
+
+
+def watch(setting: Setting, pace: Pace) -> Seen:
+    """Run Algorithm 1 on (opt1) and return what Theorem 2 speaks of."""
+    untrained = Rounds(iid_problem(setting).programs(pace, steps=0)).play(1).logs
+    programs = iid_problem(setting).programs(pace)
+    slopes = [gradients(cast("Alg1Program", program).learner.trainer) for program in programs]
+    engine = Rounds(programs)
+    for t in range(1, pace.rounds + 1):
+        engine.play(t)
+    gradient2, smoothness = torch.zeros(pace.rounds, dtype=torch.float64), 0.0
+    for own in slopes:
+        first, second = torch.stack(own).unflatten(0, (pace.rounds, STEPS)).unbind(1)  # (T, weights) each
+        length = first.norm(dim=1)
+        gradient2 += length.square()
+        moved = pace.eta * length.clamp(min=torch.finfo(length.dtype).tiny)
+        smoothness = max(smoothness, float(((second - first).norm(dim=1) / moved).max()))
+    return Seen(sum(log["total"] for log in untrained), gradient2.tolist(), smoothness)
+
+
+def gradients(trainer: LocalTrainer) -> list[Tensor]:
+    """Return a list that gets the gradient of every step that is taken from now on, all weights in one vector."""
+    kept: list[Tensor] = []
+
+    def keep(*_: object) -> None:
+        weights = list(trainer.modules.parameters())
+        kept.append(torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None]))
+
+    for optimizer in trainer.optimizers.values():
+        optimizer.register_step_pre_hook(keep)
+    return kept
 
 
 def rate_bound(pace: Pace, loss: float, L: float, setting: Setting) -> list[float]:
@@ -248,18 +272,18 @@ def run_theory(out: Path, setting: Setting, tell: Callable[[str], None] = lambda
         warnings.warn(gap, RatemeshWarning, stacklevel=2)
     with pinned(1):
         tell(f"Theorem 1: {setting.nodes} nodes on a ring, {setting.rounds} rounds of Algorithm 1")
-        iid = solve(iid_problem(setting), setting.nodes, setting.rounds)
+        iid = solve(iid_problem(setting), setting.rounds)
         tell(f"Theorem 2: up to {setting.rounds // 2} rounds with η = c''/√(TT')")
         slow = converge(setting)
         tell(f"Theorem 3: clusters of nodes with half of the labels each, {setting.rounds // 2} rounds")
-        clustered = solve(clustered_problem(setting), setting.nodes, setting.rounds // 2)
+        clustered = solve(clustered_problem(setting), setting.rounds // 2)
     checks = [
         *structure_checks("1", iid.end, setting.rank, setting.eps2),
         *rate_checks(slow),
         *structure_checks("3", clustered.end, setting.rank, setting.eps2),
     ]
     summary = out / "theory.json"
-    write_text(summary, json.dumps(plain([asdict(check) for check in checks]), indent=2, allow_nan=False) + "\n")
+    write_json(summary, [asdict(check) for check in checks])
     return Theory(checks, summary, draw_theory(out / "theory", setting.rank, iid, clustered, slow))
 
 

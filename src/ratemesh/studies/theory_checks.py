@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -120,51 +120,34 @@ class Pace(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Of node i in a round: L_i and ‖∇L_i‖² before it, ‖∇L_i(θ) − ∇L_i(θ')‖/‖θ − θ'‖ of its first step."""
-
-    loss: float
-    gradient2: float
-    smoothness: float
-
-
-@dataclass
-class Trace:
-    """What was seen in every round t = 0, 1, ...
+    """What Theorem 2 speaks of, over all nodes.
 
     Attributes:
-        jensen, consensus: before the round.
-        loss: L(Y^(t+1), θ^(t)), over all nodes.
-        gradient2: ‖∇L(Y^(t+1), θ^(t))‖², over all nodes.
-        smoothness: the largest seen so far; L is at least this.
+        loss: L(Y^(1), θ^(0)).
+        gradient2: ‖∇L(Y^(t+1), θ^(t))‖² in every round t = 0, 1, ...
+        smoothness: the largest ‖∇L_i(θ) − ∇L_i(θ')‖/‖θ − θ'‖ seen; L is at least this.
     """
 
-    jensen: list[float] = field(default_factory=list)
-    consensus: list[float] = field(default_factory=list)
-    loss: list[float] = field(default_factory=list)
-    gradient2: list[float] = field(default_factory=list)
-    smoothness: float = 0.0
-
-    def add(self, seen: Sequence[Seen]) -> None:
-        """Take down what all nodes saw in a round."""
-        self.loss.append(sum(s.loss for s in seen))
-        self.gradient2.append(sum(s.gradient2 for s in seen))
-        self.smoothness = max(self.smoothness, *(s.smoothness for s in seen))
+    loss: float
+    gradient2: list[float]
+    smoothness: float
 
 
 class Bounded(NamedTuple):
     """A run under Theorem 2's conditions, and the printed bound at t = 1, 2, ..."""
 
     pace: Pace
-    trace: Trace
+    seen: Seen
     bound: list[float]
 
 
 class Solved(NamedTuple):
-    """A run from its random start to its end."""
+    """A run from its random start to its end, and the Jensen gap and the consensus before every round."""
 
     start: Solution
     end: Solution
-    trace: Trace
+    jensen: list[float]
+    consensus: list[float]
 
 
 def near(theorem: str, what: str, predicted: float, measured: float, tolerance: float) -> Check:
@@ -213,8 +196,8 @@ def rate_checks(runs: Sequence[Bounded]) -> list[Check]:
     Args:
         runs: with different T and each with its own η = c''/√(TT'), the shortest first.
     """
-    along = max(g / b for run in runs for g, b in zip(running_minimum(run.trace.gradient2), run.bound, strict=True))
-    step = 4 * STEPS * max(run.trace.smoothness for run in runs) * runs[0].pace.eta
+    along = max(g / b for run in runs for g, b in zip(running_minimum(run.seen.gradient2), run.bound, strict=True))
+    step = 4 * STEPS * max(run.seen.smoothness for run in runs) * runs[0].pace.eta
     return [
         Check("2", "min ‖∇L‖² / printed bound, L as seen", 1, along, 0, step < 1 and along <= 1),
         Check("2", "4T'Lη, L as seen on the way", 1, step, 0, step < 1),

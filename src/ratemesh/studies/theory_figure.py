@@ -43,9 +43,9 @@ def draw_theory(stem: Path, rank: int, iid: Solved, clustered: Solved, slow: Seq
     with style.house_style():
         figure, axes = style.panels(4, 2, (3.6, 2.5))
         _spectra(axes[0], rank, iid, clustered)
-        gaps = (iid.trace.jensen, clustered.trace.jensen)
+        gaps = (iid.jensen, clustered.jensen)
         _over_rounds(axes[1], gaps, GAP, r"Jensen gap $R-\Sigma_p R_p$ (nats)", "(b) Jensen gap closes")
-        apart = (iid.trace.consensus, clustered.trace.consensus)
+        apart = (iid.consensus, clustered.consensus)
         _over_rounds(axes[2], apart, CONSENSUS, r"max $\|V_i-V_j\|/\|V_i\|$", "(c) Nodes agree")
         _gradients(axes[3], slow)
         return style.save(figure, stem, ("png", "svg"))
@@ -89,13 +89,13 @@ def _over_rounds(axis: Axes, curves: Sequence[Sequence[float]], tolerance: float
 
 def _gradients(axis: Axes, slow: Sequence[Bounded]) -> None:
     """Plot the longest run's ‖∇L‖² and the printed bound; and every run's minimum with its own bound."""
-    pace, trace, bound = slow[-1]
+    pace, seen, bound = slow[-1]
     t = range(1, pace.rounds + 1)
-    axis.plot(t, trace.gradient2, color="0.75", linewidth=3, label=r"$\|\nabla\mathcal{L}\|^2$, longest run")
-    axis.plot(t, running_minimum(trace.gradient2), **FIRST, label="its running minimum")
+    axis.plot(t, seen.gradient2, color="0.75", linewidth=3, label=r"$\|\nabla\mathcal{L}\|^2$, longest run")
+    axis.plot(t, running_minimum(seen.gradient2), **FIRST, label="its running minimum")
     axis.plot(t, bound, **THIRD, label=r"printed bound, $L$ as seen")
     T = [run.pace.rounds for run in slow]
-    ends = [min(run.trace.gradient2) for run in slow]
+    ends = [min(run.seen.gradient2) for run in slow]
     axis.plot(T, ends, "kD", fillstyle="none", label=r"minima of runs with $\eta\propto 1/\sqrt{TT'}$")
     axis.plot(T, [run.bound[-1] for run in slow], "k^:", ms=5, label=r"their bounds, $O(1/\sqrt{TT'})$")
     axis.set_xscale("log")

@@ -28,7 +28,7 @@ class LocalSpec(Spec):
 
     epochs: int = Field(1, ge=0, description="local epochs a round (the paper's T', in epochs)")
     batch_size: int = Field(100, ge=2, description="rows of a mini-batch; cut to the shard's size")
-    optimizer: Name = Field("adam", description="adam (paper), or muon: orthogonalised momentum, faster on images")
+    optimizer: Name = Field("adam", description="adam (paper), muon: orthogonalised momentum, faster on images; or sgd")
     lr: float = Field(1e-3, gt=0, description=f"learning rate η; with muon {MUON_LR} unless given")
     weight_decay: float = Field(1e-5, ge=0, description="L2 penalty inside the optimiser")
     schedule: Literal["constant", "cosine"] = Field("cosine", description="of the learning rate, over the rounds")

@@ -1,13 +1,13 @@
-"""Optimisers of local training: Adam as in the paper, or orthogonalised momentum for weights that are matrices."""
+"""Optimisers of local training: Adam as in the paper, plain gradient descent, or orthogonalised momentum (Muon)."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam, Optimizer
+from torch.optim import SGD, Adam, Optimizer
 
-Name = Literal["adam", "muon"]
+Name = Literal["adam", "muon", "sgd"]
 
 QUINTIC = (3.4445, -4.7750, 2.0315)
 """Jordan's polynomial: odd, steep at 0; applied a few times it brings small and large singular values near 1."""
@@ -24,6 +24,8 @@ def make_optimizers(modules: nn.Module, name: Name, lr: float, weight_decay: flo
     weights = list(modules.parameters())
     if name == "adam":
         return {"optimizer": _adam(weights, lr, weight_decay, 1.0)}
+    if name == "sgd":
+        return {"optimizer": SGD([{"params": weights, "share": 1.0}], lr=lr, weight_decay=weight_decay)}
     matrices = [weight for weight in weights if weight.ndim >= 2]
     vectors = [weight for weight in weights if weight.ndim < 2]
     found: dict[str, Optimizer] = {"muon": Muon(matrices, lr, weight_decay)} if matrices else {}

@@ -9,18 +9,13 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from ratemesh.metrics.table import LABEL_AWARE, METRICS
 from ratemesh.report.figures import style
 from ratemesh.report.figures.style import Drawn
-from ratemesh.report.numbers import in_bytes, in_count
-from ratemesh.report.runs import LABEL_AWARE, Run, number
+from ratemesh.report.runs import Run, number
+from ratemesh.report.wording import in_bytes, in_count
 
-KINDS = {
-    "acc_average": "features averaged (paper)",
-    "acc_energy": "residuals added (fused)",
-    "acc_node": "one node alone",
-    "acc_gaussian": "every node's own Gaussians",
-    LABEL_AWARE: "residuals over holders (label-aware)",
-}
+KINDS = {key: metric.panel for key, metric in METRICS.items() if metric.panel}
 ALIKE = (
     " Nodes that hold different labels are to be judged by the label-aware accuracy, and compared there with those "
     "that hold all: for them it is the fused one."

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
-from ratemesh.report.cited import COLUMNS, DOUBT, SOURCE, TABLE, Cited, CitedRow, table_for
-from ratemesh.report.numbers import DASH, own_cells
+from ratemesh.metrics.table import COLUMNS
+from ratemesh.report.cited import DOUBT, SOURCE, TABLE, Cited, CitedRow, table_for
 from ratemesh.report.page.marks import named
 from ratemesh.report.page.markup import Html, fold, joined, paragraph, section, table, tag
 from ratemesh.report.runs import Run
+from ratemesh.report.wording import DASH, own_cells
+
+HEAD = ["", *(column.heading for column in COLUMNS.values())]
 
 
 def paper_section(runs: Sequence[Run]) -> Html:
@@ -49,7 +52,13 @@ def _paper_table(key: str, ours: Sequence[tuple[int, Run]]) -> Html:
     rows = [[joined([row.method, tag("small", "paper")]), *_cited_cells(row)] for row in TABLE[key]]
     rows += [[joined([named(index, run.name), tag("small", _budget(run))]), *_own_cells(run)] for index, run in ours]
     beneath = [_single_trials(index, run) for index, run in ours if run.complete]
-    return joined([tag("h3", key), table(f"Ours beside the paper's on {key}", ["", *COLUMNS.values()], rows), *beneath])
+    return joined(
+        [
+            tag("h3", key),
+            table(f"Ours beside the paper's on {key}", HEAD, rows),
+            *beneath,
+        ]
+    )
 
 
 def _single_trials(index: int, run: Run) -> Html:
@@ -58,7 +67,7 @@ def _single_trials(index: int, run: Run) -> Html:
         [joined([trial.name, tag("small", f"seed {trial.setting('seed', '?')}")]), *_own_cells(trial)]
         for trial in run.complete
     ]
-    inner = table(f"Trials of {run.name} in the paper's columns", ["", *COLUMNS.values()], rows)
+    inner = table(f"Trials of {run.name} in the paper's columns", HEAD, rows)
     return fold(joined([named(index, run.name), ": trial by trial"]), inner)
 
 

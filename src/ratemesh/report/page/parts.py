@@ -10,10 +10,10 @@ from typing import Any
 from ratemesh.report.cost import Cost
 from ratemesh.report.figures import Drawn
 from ratemesh.report.figures.style import DPI
-from ratemesh.report.numbers import in_bytes, in_digits
 from ratemesh.report.page.marks import named
 from ratemesh.report.page.markup import Html, bullets, fold, joined, paragraph, section, symbols, table, tag
 from ratemesh.report.runs import Run
+from ratemesh.report.wording import in_bytes, in_digits
 
 PIXELS = 1.15
 """Pixels a point of a figure on a phone: letters of 9 points are 10 pixels high."""

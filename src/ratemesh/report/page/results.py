@@ -3,18 +3,16 @@
 import math
 from collections.abc import Sequence
 
-from ratemesh.report.numbers import HIDDEN, METRICS, Metric, in_digits, is_aside, judged_by, shown
+from ratemesh.metrics.table import LABEL_AWARE, METRICS, Metric
 from ratemesh.report.page.marks import named
 from ratemesh.report.page.markup import Html, bullets, fold, joined, paragraph, section, symbols, table, tag, text
 from ratemesh.report.page.words import same_data
-from ratemesh.report.runs import LABEL_AWARE, Run, number
+from ratemesh.report.runs import Run, number
+from ratemesh.report.wording import in_digits, judged, shown
 
-COMMON = {"disagreement": "disagreement", "overlap": "overlap", "sent": "bytes_total"}
-TILE = {"fused": "acc_energy", "one node": "acc_node", **COMMON}
-PARTIAL_TILE = {"averaged": "acc_average", "fused": "acc_energy", "node, own labels": "acc_own", **COMMON}
-"""What a card shows below its first number; the second, where nodes hold different labels."""
-
-HEADLINES = {"acc_average": "accuracy, features averaged", LABEL_AWARE: "accuracy, label-aware; nodes hold some labels"}
+HIDDEN = {"schema", "method", "undefined"}
+ASIDES = ("_floor", "_n", "_n_k")
+"""Ends of keys that belong to another number: its expectation without structure, and its samples."""
 
 
 def tiles(runs: Sequence[Run]) -> Html:
@@ -23,7 +21,7 @@ def tiles(runs: Sequence[Run]) -> Html:
 
 
 def _tile(index: int, run: Run) -> Html:
-    tile = PARTIAL_TILE if run.partial else TILE
+    tile = {METRICS[key].short: key for key in (*judged(run).beside, "disagreement", "overlap", "bytes_total")}
     whole = len(run.complete) == run.planned if run.planned else bool(run.metrics)
     return tag(
         "article",
@@ -38,10 +36,10 @@ def _tile(index: int, run: Run) -> Html:
 
 def _headline(run: Run) -> list[Html]:
     """Return the first number large, and its interval smaller beside it."""
-    key = judged_by(run)
-    mean, plus, half = shown(run, key).partition(" ± ")
+    how = judged(run)
+    mean, plus, half = shown(run, how.metric).partition(" ± ")
     spread = tag("span", f" ± {half}", class_="spread") if plus else Html()
-    return [text(mean), spread, tag("small", HEADLINES[key])]
+    return [text(mean), spread, tag("small", how.caption)]
 
 
 def metrics_section(runs: Sequence[Run]) -> Html:
@@ -81,7 +79,7 @@ def _single_trials(runs: Sequence[Run]) -> list[Html]:
 
 def _keys(runs: Sequence[Run]) -> list[str]:
     there = dict.fromkeys(key for run in runs for key in run.metrics if key not in HIDDEN)
-    own = [key for key in there if not is_aside(key, set(there))]
+    own = [key for key in there if not any(key.removesuffix(end) in there for end in ASIDES if key.endswith(end))]
     return [key for key in METRICS if key in there] + [key for key in own if key not in METRICS]
 
 
@@ -91,8 +89,8 @@ def _undefined(run: Run) -> list[str]:
 
 
 def _metric_name(key: str) -> Html:
-    metric = METRICS.get(key, Metric(key, ""))
-    return joined([symbols(metric.name) if key in METRICS else key, tag("small", symbols(metric.meaning))])
+    metric = METRICS.get(key, Metric(key))
+    return joined([symbols(metric.label) if key in METRICS else key, tag("small", symbols(metric.meaning))])
 
 
 def _metric_cells(key: str, runs: Sequence[Run]) -> list[Html]:

@@ -4,22 +4,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from ratemesh.metrics.table import LABEL_AWARE
 from ratemesh.report.cost import Cost
 from ratemesh.report.figures.style import listed
-from ratemesh.report.numbers import in_bytes, in_digits, judged_by, shown
-from ratemesh.report.runs import LABEL_AWARE, Run, number
+from ratemesh.report.runs import Run, number
+from ratemesh.report.wording import in_bytes, in_digits, judged, shown
 
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|±)|(?<=±) ")
 """The space between a number and its unit or interval, where no line may end."""
 
 PARTIAL = ", nodes with some labels each"
-HOW = {
-    "acc_average": "With features averaged over the nodes, as in the paper,",
-    LABEL_AWARE: "Judged by the nodes that hold a class (label-aware),",
-}
-ALONE = {"acc_average": ("acc_node", ""), LABEL_AWARE: ("acc_own", " on labels that it holds")}
-"""What one node can be asked for, by the accuracy that the run is judged by."""
-
 COUNTED = ("no", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
 
@@ -80,21 +74,21 @@ def _ranked(runs: Sequence[Run], key: str) -> list[tuple[float, Run]]:
 
 
 def _accuracy(runs: Sequence[Run]) -> list[str]:
-    key = judged_by(runs[0])
-    ranked = _ranked(runs, key)
+    how = judged(runs[0])
+    ranked = _ranked(runs, how.metric)
     if not ranked:
         return []
     best, others = ranked[-1][1], [run for _, run in reversed(ranked[:-1])]
     count = number(best.metrics.get("test_samples"))
     of = f"{in_digits(count)} held-out samples" if math.isfinite(count) else "the held-out samples"
-    first = f"{HOW[key]} {_reached(best)} of {of}"
+    first = f"{how.opening} {_reached(best)} of {of}"
     if others:
-        near = [run.name for run in others if _intervals_meet(best, run, key)]
+        near = [run.name for run in others if _intervals_meet(best, run, how.metric)]
         doubt = f", though its interval meets that of {listed(near)}" if near else ""
         first += f", the most of all{doubt}; {listed([_reached(run, '') for run in others])}"
-    alone, of_what = ALONE[key]
-    known = math.isfinite(number(best.metrics.get(alone)))
-    return [first + ".", f"One node of {best.name} alone reaches {shown(best, alone)}{of_what}." if known else ""]
+    known = math.isfinite(number(best.metrics.get(how.alone)))
+    alone = f"One node of {best.name} alone reaches {shown(best, how.alone)}{how.alone_on}."
+    return [first + ".", alone if known else ""]
 
 
 def _beside(by_data: Mapping[str, Sequence[Run]]) -> list[str]:
@@ -113,7 +107,7 @@ def _beside(by_data: Mapping[str, Sequence[Run]]) -> list[str]:
 
 
 def _reached(run: Run, verb: str = "classifies ") -> str:
-    return f"{run.name} {verb}{shown(run, judged_by(run))}"
+    return f"{run.name} {verb}{shown(run, judged(run).metric)}"
 
 
 def _intervals_meet(a: Run, b: Run, key: str) -> bool:
