@@ -111,10 +111,10 @@ class WorkerSites(Engine):
         worker = owing[wait(list(owing))[0]]  # type: ignore[index]
         self._owed[worker] -= 1
         frame = worker.hear()
-        if len(frame.words) == 2:
-            node, log = frame.words
-            return node, log
-        node, tag, recv = frame.words
+        node, *said = frame.words
+        if len(said) == 1:
+            return node, said[0]  # the log
+        tag, recv = said
         return node, Exchange(tag, frame.payloads, frozenset(recv))
 
     def carry(self, call: Call) -> list[Payload]:

@@ -82,7 +82,7 @@ class Host(Protocol):
 class Worker:
     """A `Host` in a process of its own, made there by its class from arguments that JSON can hold.
 
-    The process is started as a module, not forked: no torch state is inherited, and a caller's script
+    The process is started anew, not forked: no torch state is inherited, and a caller's script
     needs no `if __name__ == "__main__"`. If this process dies, the pipe closes and the worker ends.
     """
 
