@@ -9,8 +9,8 @@ from benchmarks.reference import Problem
 from benchmarks.tables import Table
 from benchmarks.timing import Competitor, Timing, interleave, milliseconds, per_call, ratio
 from ratemesh import ClassStats
-from ratemesh.core.grouping import group_by_class
 from ratemesh.core.lagrangian import Coupling, RunningStats, lagrangian, value_and_gradient
+from ratemesh.core.stats import group_by_class
 from ratemesh.threads import pinned
 
 STEPS = 4

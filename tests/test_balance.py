@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratemesh.core.theory import Proportions
-from ratemesh.data.balance import balanced_batches
 from ratemesh.encoders.networks import Mlp
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
@@ -17,7 +16,7 @@ from ratemesh.experiment.experiment import run
 from ratemesh.experiment.plan import Plan
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.seeds import generator
-from ratemesh.training.local import LocalSpec
+from ratemesh.training.local import LocalSpec, balanced_batches
 from ratemesh.training.protocol import Node
 
 

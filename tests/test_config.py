@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import ratemesh
 from ratemesh.cli.main import CATALOGUES
 from ratemesh.errors import InputError
-from ratemesh.experiment.config import Config, load_config, make_config
-from ratemesh.experiment.presets import PRESETS, merged
+from ratemesh.experiment.config import PRESETS, Config, load_config, make_config, merged
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.specs import Spec
 

@@ -13,9 +13,9 @@ from ratemesh.core.subspace import NearestSubspace
 from ratemesh.encoders import ENCODERS
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.storage import read_json
-from ratemesh.report.cost import cost_of
 from ratemesh.report.figures import curves
 from ratemesh.report.runs import open_run, open_underway
+from ratemesh.report.summary import cost_of
 from ratemesh.report.wording import in_percent
 from toy_runs import SMOKE, copier, on, page
 

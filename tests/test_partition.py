@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from ratemesh.core.theory import proportion_gap
 from ratemesh.data import PARTITIONS, PartitionSpec, class_counts
-from ratemesh.data.partition import SCENARIOS
-from ratemesh.data.skew import Dirichlet, Quantity, Shards
+from ratemesh.data.partition import SCENARIOS, Dirichlet, Quantity, Shards
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.seeds import generator

@@ -10,10 +10,10 @@ import torch
 from ratemesh.encoders import ENCODERS
 from ratemesh.errors import InputError
 from ratemesh.experiment.storage import read_tensors, write_tensors
-from ratemesh.report.cost import cost_of
 from ratemesh.report.folders import open_runs
 from ratemesh.report.page import write_report
 from ratemesh.report.runs import open_run
+from ratemesh.report.summary import cost_of
 from toy_runs import Copy, Damage, edited, page, without
 
 

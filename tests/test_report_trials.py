@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from ratemesh.experiment.trials import Interval
-from ratemesh.report.cost import cost_of
 from ratemesh.report.figures import curves, graph, matrices
 from ratemesh.report.folders import open_runs
 from ratemesh.report.runs import Run
-from ratemesh.report.summary import summary
+from ratemesh.report.summary import cost_of, summary
 from ratemesh.report.wording import in_bytes, in_degrees, in_digits, in_percent, in_places, shown
 from toy_runs import Copy, Damage, copier, edited, on, page, smoke_run, smoke_trials, toy, without
 

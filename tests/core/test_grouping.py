@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratemesh.core.grouping import group_by_class
+from ratemesh.core.stats import group_by_class
 
 labels = st.integers(1, 6).flatmap(
     lambda K: st.tuples(st.just(K), st.lists(st.integers(0, K - 1), min_size=0, max_size=60))

@@ -21,8 +21,8 @@ from ratemesh.data import DATASETS, PARTITIONS
 from ratemesh.encoders import ENCODERS
 from ratemesh.engines import ENGINES
 from ratemesh.errors import InputError, RatemeshError
+from ratemesh.experiment.config import PRESETS
 from ratemesh.experiment.experiment import Progress
-from ratemesh.experiment.presets import PRESETS
 from ratemesh.graph import TOPOLOGIES
 from ratemesh.messages.codecs import CODECS
 from ratemesh.methods import METHODS

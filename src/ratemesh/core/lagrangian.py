@@ -19,9 +19,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ratemesh.core.grouping import Grouping, group_by_class
 from ratemesh.core.rates import ConsensusTerms, half_logdet
-from ratemesh.core.stats import ClassStats
+from ratemesh.core.stats import ClassStats, Grouping, group_by_class
 from ratemesh.errors import InputError
 
 

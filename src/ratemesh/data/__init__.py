@@ -3,10 +3,9 @@
 from ratemesh.data.arrays import Npz
 from ratemesh.data.dataset import Dataset, DatasetSpec, Digits, Subspaces
 from ratemesh.data.parquet import Parquet
-from ratemesh.data.partition import Iid, Labels, PartitionSpec, Stratified, class_counts
+from ratemesh.data.partition import Dirichlet, Iid, Labels, PartitionSpec, Quantity, Shards, Stratified, class_counts
 from ratemesh.data.pictures import Folder
 from ratemesh.data.published import Cifar10, Cifar100, Mnist
-from ratemesh.data.skew import Dirichlet, Quantity, Shards
 
 DATASETS: dict[str, type[DatasetSpec]] = {
     "digits": Digits,

@@ -18,11 +18,10 @@ from ratemesh.experiment.storage import write_text
 from ratemesh.metrics import table
 from ratemesh.metrics.table import METRICS, Metric
 from ratemesh.report import cited, wording
-from ratemesh.report.cost import COSTS, cost_of
 from ratemesh.report.figures import FIGURES, Drawn, style
 from ratemesh.report.folders import open_runs
 from ratemesh.report.runs import Run, number
-from ratemesh.report.summary import same_data, summary, title
+from ratemesh.report.summary import COSTS, cost_of, same_data, summary, title
 from ratemesh.report.wording import DASH, in_digits
 
 EMBEDDED = {"cosine": "png"}

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ratemesh.experiment.config import merged
 from ratemesh.experiment.experiment import Progress, run
-from ratemesh.experiment.presets import merged
 from ratemesh.experiment.storage import write_json
 from ratemesh.metrics.table import METRICS
 from ratemesh.report.figures import draw_structure
