@@ -208,7 +208,7 @@ class CodecSpec(NamedSpec):
         """Return V̂ as a second moment again, positive semi-definite and of trace 1; here the nearest.
 
         A projection onto a convex set that holds the true V cannot raise the error. A slightly indefinite V̂ must not
-        get further, for I + (d/ε²)V̂ may have no logdet.
+        get further, because I + (d/ε²)V̂ may have no logdet.
         """
         return nearest_moments(V)
 
