@@ -17,7 +17,7 @@ from benchmarks.lines import Lines
 from ratemesh.engines.certs import init
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import make_config
-from ratemesh.experiment.launch import gather, start_site, stop, write_sites
+from ratemesh.experiment.launch import judge_sites, start_site, stop, write_sites
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 
@@ -184,7 +184,7 @@ def measure(fault: str, out: Path, rounds: int) -> Damage:
         lines.close()
     seconds = time.monotonic() - began
     records = [RunFolder(file.with_suffix("")).records() for file in files]
-    metrics = gather(plan, folder, [file.with_suffix("") for file in files])
+    metrics = judge_sites(plan, folder, [file.with_suffix("") for file in files])
     outside = int(sum(record["outside_theorem"] for site in records for record in site))
     skipped = int(sum(record["skipped"] for site in records for record in site))
     return Damage(fault, seconds, metrics["acc_energy"], metrics["acc_average"], outside, skipped)

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from benchmarks.house import House
 
 import ratemesh
 
@@ -69,6 +70,10 @@ def test_no_text_names_a_higher_layer(path: Path) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and not node.value.count(" "):
             for other in own({node.value.split(":")[0]}):
                 assert LEVEL[other] <= level, f"'{node.value}' in {path} names a higher layer"
+
+
+def test_there_are_no_import_cycles() -> None:
+    assert House(SRC.parents[1]).cycles() == 0
 
 
 def test_core_is_pure() -> None:

@@ -19,7 +19,7 @@ from ratemesh.engines.zenoh_engine import free_addresses
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import run
-from ratemesh.experiment.launch import gather, run_sites, start, stop, write_sites
+from ratemesh.experiment.launch import judge_sites, run_sites, start, stop, write_sites
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site_files import load_router
@@ -68,7 +68,7 @@ def test_sites_that_only_call_out_meet_at_a_router_and_learn_the_same(tmp_path: 
         change(file, {"relays": ["middle"]}, {"listen": [], "connect": [address]})
     with routing(router_file(files[0], address)):
         run_sites(files)
-    together = gather(plan, folder, [file.with_suffix("") for file in files])
+    together = judge_sites(plan, folder, [file.with_suffix("") for file in files])
     alone = run(config, tmp_path / "alone").metrics
     assert {key: together[key] for key in alone} == alone
     assert not any(record["outside_theorem"] for record in folder.records())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from benchmarks.faults import DEADLINE, Sites, bench_plan, intruder
 
-from ratemesh.experiment.launch import gather, start_site, stop, write_sites
+from ratemesh.experiment.launch import judge_sites, start_site, stop, write_sites
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 
@@ -65,7 +65,7 @@ def finished(sites: Sites) -> None:
 
 
 def judged(plan: Plan, out: Path, files: Sequence[Path]) -> float:
-    accuracy: float = gather(plan, RunFolder(out), [file.with_suffix("") for file in files])["acc_energy"]
+    accuracy: float = judge_sites(plan, RunFolder(out), [file.with_suffix("") for file in files])["acc_energy"]
     return accuracy
 
 

@@ -11,16 +11,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from ratemesh.engines.protocol import EngineSpec, SiteFactory
+from ratemesh.engines.protocol import Engine, EngineSpec, SiteFactory
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.threads import cores
-
-if TYPE_CHECKING:
-    from ratemesh.engines.ray_engine import RayEngine
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is told to anybody
@@ -52,7 +49,7 @@ class Ray(EngineSpec):
         return address
 
     @contextmanager
-    def open(self, factory: SiteFactory, nodes: int) -> Iterator["RayEngine"]:
+    def open(self, factory: SiteFactory, nodes: int) -> Iterator[Engine]:
         """Join or start a cluster and start the actors; on the way out, end what was started here."""
         if importlib.util.find_spec("ray") is None:
             raise InputError("engine 'ray' needs Ray, which is not installed. Install it: pip install 'ratemesh[ray]'")

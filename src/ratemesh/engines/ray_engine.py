@@ -20,7 +20,7 @@ from ratemesh.engines.inprocess import LocalSites
 from ratemesh.engines.protocol import Call, Engine, Site, SiteFactory
 from ratemesh.engines.ray import gist
 from ratemesh.engines.rounds import Parcel, Played, nbytes, play_round
-from ratemesh.engines.workers import Frame, decode, encode, failure, raised
+from ratemesh.engines.workers import Frame, failure, from_bytes, raised, to_bytes
 from ratemesh.errors import InputError, RatemeshError, RatemeshWarning
 from ratemesh.messages.formats import Payload
 from ratemesh.training.protocol import Exchange, RoundLog
@@ -89,7 +89,7 @@ class NodeActor:
     @_in_words
     def resume(self, senders: list[int], *contents: bytes) -> Posted | RoundLog:
         """Go on with what arrived; Ray has turned references into what they refer to."""
-        messages = {j: decode(content) for j, content in zip(senders, contents, strict=True)}
+        messages = {j: from_bytes(content) for j, content in zip(senders, contents, strict=True)}
         self._sites.resume(self._node, messages)
         return self._event()
 
@@ -102,14 +102,14 @@ class NodeActor:
                     f"the run folder must be seen by every machine of the Ray cluster; {socket.gethostname()}, where "
                     f"node {self._node} runs, does not see '{folder}'. Choose one on a file system that all share."
                 )
-        return encode(self._sites.carry(call)[0])
+        return to_bytes(self._sites.carry(call)[0])
 
     def _event(self) -> Posted | RoundLog:
         _, event = self._sites.events.popleft()
         if not isinstance(event, Exchange):
             return event
         distinct = {id(payload): payload for payload in event.send.values()}  # a broadcast is stored once
-        stored = {key: Parcel(nbytes(payload), ray.put(encode(payload))) for key, payload in distinct.items()}
+        stored = {key: Parcel(nbytes(payload), ray.put(to_bytes(payload))) for key, payload in distinct.items()}
         return Posted(event.tag, {j: stored[id(payload)] for j, payload in event.send.items()}, event.recv)
 
 
@@ -230,7 +230,7 @@ class RayEngine(Engine):
 
     def _carry(self, call: Call) -> list[Payload]:
         references = [actor.carry.remote(call) for actor in self._actors.of]
-        return [decode(result(reference)) for reference in references]
+        return [from_bytes(result(reference)) for reference in references]
 
     def _surely(self, when: str, work: Callable[[], Result]) -> Result:
         """Do the work; when nodes are lost, bring all back to where they were and do it again."""

@@ -27,11 +27,11 @@ class Parcel:
     place: object
 
 
-Message = TypeVar("Message", bound=Payload | Parcel)
-Message_co = TypeVar("Message_co", bound=Payload | Parcel, covariant=True)
+Sent = TypeVar("Sent", bound=Payload | Parcel)
+Sent_co = TypeVar("Sent_co", bound=Payload | Parcel, covariant=True)
 
 
-class Outgoing(Protocol[Message_co]):
+class Outgoing(Protocol[Sent_co]):
     """An `Exchange` whose messages are payloads at hand or parcels."""
 
     @property
@@ -39,7 +39,7 @@ class Outgoing(Protocol[Message_co]):
         """What the messages are."""
 
     @property
-    def send(self) -> Mapping[int, Message_co]:
+    def send(self) -> Mapping[int, Sent_co]:
         """Messages by receiver."""
 
     @property
@@ -93,16 +93,16 @@ def refuse_strangers(sender: int, outgoing: Outgoing[Any], nodes: int) -> None:
         raise RatemeshError(f"node {sender} addressed {outside}; peers must be other nodes in 0..{nodes - 1}.")
 
 
-class RoundMail(Generic[Message]):
+class RoundMail(Generic[Sent]):
     """Mailboxes of one round. A node is ready when all that it waits for has arrived."""
 
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
         self.traffic = Traffic()
-        self._mail: dict[tuple[str, int, int], deque[Message]] = {}
-        self._waiting: dict[int, Outgoing[Message]] = {}
+        self._mail: dict[tuple[str, int, int], deque[Sent]] = {}
+        self._waiting: dict[int, Outgoing[Sent]] = {}
 
-    def post(self, sender: int, outgoing: Outgoing[Message]) -> None:
+    def post(self, sender: int, outgoing: Outgoing[Sent]) -> None:
         """Take what a node sends and note what it waits for."""
         refuse_strangers(sender, outgoing, self.nodes)
         self.traffic.record(sender, outgoing)
@@ -110,12 +110,12 @@ class RoundMail(Generic[Message]):
             self._mail.setdefault((outgoing.tag, sender, receiver), deque()).append(message)
         self._waiting[sender] = outgoing
 
-    def ready(self) -> list[tuple[int, Mapping[int, Message]]]:
+    def ready(self) -> list[tuple[int, Mapping[int, Sent]]]:
         """Take out the nodes that can go on, with their inboxes (senders ascending)."""
         able = [i for i, e in self._waiting.items() if all(self._mail.get((e.tag, j, i)) for j in e.recv)]
         return [(i, self._collect(i, self._waiting.pop(i))) for i in sorted(able)]
 
-    def _collect(self, i: int, outgoing: Outgoing[Message]) -> Mapping[int, Message]:
+    def _collect(self, i: int, outgoing: Outgoing[Sent]) -> Mapping[int, Sent]:
         return {j: self._mail[outgoing.tag, j, i].popleft() for j in sorted(outgoing.recv)}
 
     def stuck(self) -> str:
@@ -124,22 +124,22 @@ class RoundMail(Generic[Message]):
         return "; ".join(f"node {i} waits for {who}" for i, who in sorted(lacks.items()))
 
 
-class Nodes(Protocol[Message]):
+class Nodes(Protocol[Sent]):
     """All nodes, wherever they are. Every command to a node gives one event."""
 
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
 
-    def resume(self, node: int, messages: Mapping[int, Message]) -> None:
+    def resume(self, node: int, messages: Mapping[int, Sent]) -> None:
         """Go on with what arrived."""
 
-    def next_event(self) -> tuple[int, Outgoing[Message] | RoundLog] | None:
+    def next_event(self) -> tuple[int, Outgoing[Sent] | RoundLog] | None:
         """Wait for what any node sends, or for its log; None when no command is left to carry out."""
 
 
-def play_round(nodes: Nodes[Message], count: int, t: int) -> Played:
+def play_round(nodes: Nodes[Sent], count: int, t: int) -> Played:
     """Play round t; every node's inbox is in sender order, so timing changes nothing."""
-    mail: RoundMail[Message] = RoundMail(count)
+    mail: RoundMail[Sent] = RoundMail(count)
     logs: dict[int, RoundLog] = {}
     for node in range(count):
         nodes.begin(node, t)

@@ -19,12 +19,12 @@ from ratemesh import errors
 from ratemesh.messages.formats import Payload
 
 
-def encode(payload: Payload) -> bytes:
+def to_bytes(payload: Payload) -> bytes:
     """Return named tensors as safetensors bytes."""
     return save({name: tensor.contiguous() for name, tensor in payload.items()})
 
 
-def decode(content: bytes) -> Payload:
+def from_bytes(content: bytes) -> Payload:
     """Read safetensors bytes; nothing in them is executed."""
     return load(content)
 
@@ -44,13 +44,13 @@ class Frame:
         by_node = [(node, places.index(id(payload))) for node, payload in self.payloads.items()]
         connection.send_bytes(json.dumps([self.words, self.failed, by_node, len(places)]).encode())
         for payload in distinct.values():
-            connection.send_bytes(encode(payload))
+            connection.send_bytes(to_bytes(payload))
 
     @classmethod
     def receive(cls, connection: Connection) -> "Frame":
         """Read a frame; EOFError when the other side is gone."""
         words, failed, by_node, count = json.loads(connection.recv_bytes())
-        contents = [decode(connection.recv_bytes()) for _ in range(count)]
+        contents = [from_bytes(connection.recv_bytes()) for _ in range(count)]
         return cls(words, {node: contents[place] for node, place in by_node}, failed)
 
 

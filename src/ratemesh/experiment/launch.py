@@ -32,7 +32,7 @@ def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, An
     write_json(folder.network, network(plan))
     files = write_sites(plan, out, insecure=insecure)
     run_sites(files)
-    return gather(plan, folder, [file.with_suffix("") for file in files])
+    return judge_sites(plan, folder, [file.with_suffix("") for file in files])
 
 
 def write_sites(
@@ -86,7 +86,7 @@ def run_sites(files: Sequence[Path]) -> None:
         )
 
 
-def gather(plan: Plan, folder: RunFolder, sites: Sequence[Path]) -> dict[str, Any]:
+def judge_sites(plan: Plan, folder: RunFolder, sites: Sequence[Path]) -> dict[str, Any]:
     """Put the sites' records and last states together in one run folder, and judge them as any run."""
     config = plan.config
     states = folder.states(config.rounds)

@@ -20,7 +20,6 @@ from ratemesh.metrics.classes import ClassCosine, class_mean_cosine, iidr, wccr
 ROWS = 2000
 """Samples a node that neighbours and CKA look at: enough to tell runs apart, and cheap for any data set."""
 
-Numbers = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -45,7 +44,7 @@ class Learned:
     edges: Sequence[tuple[int, int]]
 
 
-def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> Numbers:
+def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> dict[str, Any]:
     """Return accuracies and geometry: numbers and lists only.
 
     A number that this run cannot have, such as the CKA of one node, is NaN, and the list `undefined` says why.
@@ -68,7 +67,7 @@ def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> Numbers:
 class _Found:
     """Numbers so far, and why others could not be had: a finished run is not lost to one number."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: dict[str, Any]) -> None:
         self.numbers = numbers
         self.undefined: list[str] = []
 
@@ -115,7 +114,7 @@ def _probe(learned: Learned, found: _Found) -> None:
     found.number("acc_linear", lambda: fmean(accuracy(linear_predict(*node), y_test) for node in every))
 
 
-def _structure(learned: Learned, pooled: ClassStats, eps2: float) -> Numbers:
+def _structure(learned: Learned, pooled: ClassStats, eps2: float) -> dict[str, Any]:
     """Return what follows from second moments: consensus, orthogonality, ranks and rates, nodes pooled."""
     ranks = geometry.effective_rank(pooled.V[pooled.held])
     held_out = (ClassStats.of(Z, learned.y_test, pooled.num_classes, unit=False) for Z in learned.Z_test)
