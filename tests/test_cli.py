@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import ratemesh
+from ratemesh.cli.main import app
 from toy_cli import PLAIN, Done, call
 
 ROOT = Path(ratemesh.__file__).parents[2]
 SMOKE = ROOT / "experiments" / "smoke.toml"
-COMMANDS = ["demo", "run", "resume", "list", "watch", "compare", "report", "theory", "data", "clusters"]
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def call_process(*words: object) -> Done:

@@ -190,7 +190,7 @@ def test_nodes_with_different_networks_train_together(tmp_path) -> None:
         "rounds": 2,
         "d": 8,
         "data": {"name": "test_encoder_contract:Pictures"},
-        "graph": {"name": "ring", "nodes": 6},
+        "graph": {"name": "ring", "nodes": len(ENCODERS)},
         "encoders": [{"name": name, **NARROW[name]} for name in ENCODERS],
         "local": {"epochs": 1, "schedule": "cosine", "augment": {"shift": 2, "brightness": 0.2}},
         "method": {"coupling": {"schedule": "constant"}},

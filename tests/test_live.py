@@ -12,6 +12,7 @@ from rich.console import Console
 from ratemesh.cli.screen import sparkline, view
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
+from ratemesh.report.figures import FIGURES
 from ratemesh.studies.compare import check_comparable, load_configs
 from test_cli import SMOKE, call
 
@@ -60,7 +61,7 @@ def test_tensorboard_gets_every_number_and_figures(smoke: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     images, values, tags = done.stdout.splitlines()[-3:]
     steps = dict(ast.literal_eval(image) for image in images.split(";"))
-    along = ("convergence", "singular-values", "consensus", "network")
+    along = FIGURES.keys() - {"cosine", "accuracy-cost"}
     assert steps == {
         **{f"figures/{name}": [1, 2, 4] for name in along},
         "figures/cosine": [1, 4],  # features are there before and after

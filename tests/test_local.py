@@ -1,6 +1,7 @@
 """The training loop: augmentation and learning rate depend on seed, node, purpose and round, and nothing else."""
 
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.plan import Plan
 from ratemesh.training.local import LocalSpec, LocalTrainer, batches
+from ratemesh.training.optimizers import Name
 
 ALL_ON = {"epochs": 2, "batch_size": 8, "schedule": "cosine", "decay_rounds": 4}
 AUGMENT = {"crop_scale": (0.5, 1), "flip": 0.5, "rotate": 10, "brightness": 0.3, "contrast": 0.3, "blur": 0.5}
@@ -49,7 +51,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "muon", "sgd"])
+@pytest.mark.parametrize("optimizer", get_args(Name))
 def test_training_with_everything_on_repeats_and_resumes_exactly(optimizer: str) -> None:
     straight, again, resumed = (trainer(augment=AUGMENT, optimizer=optimizer) for _ in range(3))
     train(straight, 1)

@@ -1,5 +1,7 @@
 """Orthogonalised momentum: against singular value decompositions, and by what it may not depend on."""
 
+from typing import get_args
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +11,7 @@ from torch import nn
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.training.local import LocalSpec
-from ratemesh.training.optimizers import MUON_LR, VECTORS, Muon, make_optimizers, orthogonalised
+from ratemesh.training.optimizers import MUON_LR, VECTORS, Muon, Name, make_optimizers, orthogonalised
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -79,5 +81,6 @@ def test_every_optimizer_has_its_own_usual_rate(given: dict[str, object], lr: fl
 
 
 def test_a_typing_error_names_the_choices() -> None:
-    with pytest.raises(InputError, match=r"local\.optimizer: .*'adam', 'muon' or 'sgd'; got 'lion'"):
+    *others, last = (f"'{name}'" for name in get_args(Name))
+    with pytest.raises(InputError, match=rf"local\.optimizer: .*{', '.join(others)} or {last}; got 'lion'"):
         make_config({"local": {"optimizer": "lion"}})
