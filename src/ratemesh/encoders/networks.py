@@ -188,13 +188,6 @@ class ResNet34(ResNet):
     blocks = (3, 4, 6, 3)
 
 
-SIDE = 32
-"""Five halvings leave one pixel of it."""
-
-BLACK = -1.0
-"""A pixel of 0 once it is centred."""
-
-
 class Vgg(ImageEncoderSpec):
     """A VGG network: 3×3 convolutions with batch normalisation and ReLU, five times a pooling by 2.
 
@@ -234,10 +227,11 @@ class Vgg16(Vgg):
 
 def _frame(height: int, width: int) -> nn.Module:
     """Return a layer that puts black around centred images below 32×32, an odd line at the bottom and the right."""
-    rows, columns = max(0, SIDE - height), max(0, SIDE - width)
+    rows, columns = max(0, 32 - height), max(0, 32 - width)
     if not rows and not columns:
         return nn.Identity()
-    return nn.ConstantPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2), BLACK)
+    black = -1.0  # a pixel of 0 once it is centred
+    return nn.ConstantPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2), black)
 
 
 ENCODERS: dict[str, type[EncoderSpec]] = {
