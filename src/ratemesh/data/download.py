@@ -1,5 +1,6 @@
 """One file over HTTP: taken up where it was left, checked, and only then given its name."""
 
+import contextlib
 import fcntl
 import http.client
 import os
@@ -55,13 +56,11 @@ def download(url: str, target: Path, file: KnownFile, progress: Progress) -> Non
 
 def _lock(out: IO[bytes], part: Path) -> None:
     """Keep a second process away; the lock goes with the process, however it ends."""
-    try:
+    with contextlib.suppress(OSError):
         fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        ours = os.path.samestat(os.fstat(out.fileno()), part.stat())  # not renamed between opening and locking
-    except OSError:
-        ours = False
-    if not ours:
-        raise FetchError(f"'{part}' is being written by another process; wait for it")
+        if os.path.samestat(os.fstat(out.fileno()), part.stat()):  # not renamed between opening and locking
+            return
+    raise FetchError(f"'{part}' is being written by another process; wait for it")
 
 
 def _complete(url: str, out: IO[bytes], file: KnownFile, progress: Progress) -> None:

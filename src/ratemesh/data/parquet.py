@@ -70,7 +70,6 @@ def _read(files: list[Path], column: str | None, label: str | None) -> Any:
     arrow = _pyarrow()
     batches: list[Any] = []
     total = 0
-    path = files[0]
     try:
         for path in files:
             with arrow.parquet.ParquetFile(path) as file:
