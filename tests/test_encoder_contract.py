@@ -10,7 +10,7 @@ import ratemesh
 from ratemesh.data import Dataset, DatasetSpec
 from ratemesh.data.dataset import split
 from ratemesh.encoders import ENCODERS, EncoderSpec
-from ratemesh.encoders.encoder import ChannelsLast
+from ratemesh.encoders.networks import ChannelsLast
 from ratemesh.errors import InputError
 
 NARROW: dict[str, dict[str, object]] = {name: {"width": 0.06} for name in ENCODERS} | {"mlp": {"hidden": (12,)}}

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ratemesh.encoders import ENCODERS, Encoder, EncoderSpec
-from ratemesh.encoders.encoder import width
 from ratemesh.encoders.networks import Conv4, Mlp
 from ratemesh.errors import InputError
 from ratemesh.specs import resolve
@@ -142,7 +141,7 @@ def test_mlp_without_hidden_layers_is_linear():
 
 
 def test_width_never_reaches_zero():
-    assert (width(64, 0.5), width(64, 0.001), width(10, 0.25)) == (32, 1, 2)
+    assert (Conv4(width=0.5).scaled(64), Conv4(width=0.001).scaled(64), Conv4(width=0.25).scaled(10)) == (32, 1, 2)
 
 
 def test_a_network_of_ones_own_can_be_wrapped():

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratemesh.data import fetch, known
+from ratemesh.data import known
 from ratemesh.data.known import KnownFile, Layout
 
 DRAW = np.random.default_rng(0)
@@ -92,7 +92,6 @@ def toy_layout(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Layout, dict
     layout = Layout(real.folder, fake)
     key = name.split("-", maxsplit=1)[0]
     monkeypatch.setitem(known.KNOWN, key, (layout,))
-    monkeypatch.setitem(fetch.PUBLISHED, key, layout)
     return layout, held
 
 

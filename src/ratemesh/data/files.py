@@ -46,8 +46,7 @@ def cached(home: Path, name: str, options: str, sources: Sequence[Path], decode:
     fingerprint = json.dumps([(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats])
     family = f"{name}-{_digest(options)[:8]}"
     entry = home / FOLDER / f"{family}-{_digest(fingerprint)[:16]}"
-    found = _open(entry)
-    if found is not None:
+    if found := _open(entry):
         return found
     decoded = decode()
     _write(entry, family, decoded)

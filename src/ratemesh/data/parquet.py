@@ -17,7 +17,6 @@ from ratemesh.errors import InputError
 
 SAMPLE_COLUMNS = ("image", "img", "x", "vector", "features", "embedding")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "y")
-BATCH = 1024
 
 
 class Parquet(OwnFilesSpec):
@@ -71,21 +70,19 @@ def _read(files: list[Path], column: str | None, label: str | None) -> Any:
     arrow = _pyarrow()
     batches: list[Any] = []
     total = 0
-    path = files[0]
     try:
         for path in files:
             with arrow.parquet.ParquetFile(path) as file:
                 columns = _columns(file.schema_arrow, column, label, path)
-                for batch in file.iter_batches(BATCH, columns=columns):
+                for batch in file.iter_batches(1024, columns=columns):
                     total += batch.nbytes
                     bounded((total,), 1, f"'{path}'")
                     batches.append(batch.select(columns))
-        table = arrow.Table.from_batches(batches) if batches else None
+        if not batches:
+            raise InputError(f"'{path}' must hold samples; it has no rows.")
+        return arrow.Table.from_batches(batches)
     except (OSError, arrow.ArrowException) as error:
         raise InputError(f"'{path}' must be a readable parquet file like the others ({error}).") from None
-    if table is None:
-        raise InputError(f"'{path}' must hold samples; it has no rows.")
-    return table
 
 
 def _columns(schema: Any, column: str | None, label: str | None, path: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -111,49 +110,50 @@ class Labels(PartitionSpec):
 
     def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> Sequence[Tensor]:
         """Deal label by label; samples that do not divide go to the holders that have the fewest so far."""
+        self._check_rows(nodes, num_classes)
         sizes = torch.bincount(y, minlength=num_classes).tolist()
-        self._check(sizes, nodes)
         hands: list[list[Tensor]] = [[] for _ in range(nodes)]
         for k, samples in enumerate(sorted_by_label(y, draw).split(sizes)):
             holders = [i for i in range(nodes) if k in self.labels[i]]
+            _check_holders(k, len(holders), len(samples))
             holders.sort(key=lambda i: sum(map(len, hands[i])))
             for i, part in zip(holders, samples.tensor_split(max(1, len(holders))), strict=False):
                 hands[i].append(part)
         return [torch.cat(hand) for hand in hands]
 
-    def _check(self, sizes: Sequence[int], nodes: int) -> None:
-        """Refuse a table that does not fit the nodes, or the samples of each class."""
+    def _check_rows(self, nodes: int, num_classes: int) -> None:
+        """Refuse a table that does not fit the nodes or the labels."""
         if len(self.labels) != nodes:
             raise InputError(
                 f"partition.labels must have one row a node of the graph; got {len(self.labels)} rows for {nodes} "
                 f"nodes. Set graph.nodes = {len(self.labels)}, or give {nodes} rows."
             )
         for i, row in enumerate(self.labels):
-            self._check_row(i, row, len(sizes))
-        for k, m_k in enumerate(sizes):
-            holders = sum(k in row for row in self.labels)
-            if m_k and not holders:
+            if not row:
+                raise InputError(f"partition.labels must give every node a label; row {i} is empty. Add labels to it.")
+            wrong = [k for k in row if not 0 <= k < num_classes]
+            if wrong:
                 raise InputError(
-                    f"partition.labels must give every label to a node; nobody holds label {k}, which has {m_k} "
-                    f"samples. Add {k} to a row."
+                    f"partition.labels must hold labels in 0..{num_classes - 1}; row {i} has {wrong[0]}. "
+                    "Correct the row."
                 )
-            if 0 < m_k < holders:
-                raise InputError(
-                    f"partition.labels must leave every holder of a label a sample; {holders} nodes hold label {k}, "
-                    f"which has {m_k}. Take {k} out of {holders - m_k} rows, or use more data."
-                )
+            if len(set(row)) < len(row):
+                got = list(row)
+                raise InputError(f"partition.labels must name a label once a row; row {i} is {got}. Drop repeats.")
 
-    @staticmethod
-    def _check_row(i: int, row: Sequence[int], num_classes: int) -> None:
-        if not row:
-            raise InputError(f"partition.labels must give every node a label; row {i} is empty. Add labels to it.")
-        wrong = [k for k in row if not 0 <= k < num_classes]
-        if wrong:
-            raise InputError(
-                f"partition.labels must hold labels in 0..{num_classes - 1}; row {i} has {wrong[0]}. Correct the row."
-            )
-        if len(set(row)) < len(row):
-            raise InputError(f"partition.labels must name a label once a row; row {i} is {list(row)}. Drop repeats.")
+
+def _check_holders(k: int, holders: int, m_k: int) -> None:
+    """Refuse a label that has samples but no holder, or more holders than samples."""
+    if m_k and not holders:
+        raise InputError(
+            f"partition.labels must give every label to a node; nobody holds label {k}, which has {m_k} samples. "
+            f"Add {k} to a row."
+        )
+    if 0 < m_k < holders:
+        raise InputError(
+            f"partition.labels must leave every holder of a label a sample; {holders} nodes hold label {k}, which has "
+            f"{m_k}. Take {k} out of {holders - m_k} rows, or use more data."
+        )
 
 
 ATTEMPTS = 1000
@@ -198,11 +198,10 @@ class _Drawn(PartitionSpec):
         )
 
 
-def _cut(samples: Tensor, share: NDArray[Any]) -> list[Tensor]:
+def _cut(samples: Tensor, share: NDArray[Any]) -> Sequence[Tensor]:
     """Cut samples in the proportions `share`; every size is off by less than one."""
-    ends = np.rint(np.cumsum(share) * len(samples)).astype(int)
-    ends[-1] = len(samples)  # whatever the rounding of the sum was
-    return [samples[a:b] for a, b in pairwise([0, *ends.tolist()])]
+    ends = np.rint(np.cumsum(share[:-1]) * len(samples)).astype(int)
+    return samples.tensor_split(ends.tolist())
 
 
 class Dirichlet(_Drawn):

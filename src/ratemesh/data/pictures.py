@@ -52,11 +52,8 @@ def _pixels(image: Image.Image, mode: str, size: tuple[int, int]) -> Array:
     """Return the pixels as (C, H, W)."""
     if "transparency" in image.info:
         image = image.convert("RGBA")
-    image = image.convert(mode)
-    if image.size != size:
-        image = image.resize(size, Image.Resampling.BILINEAR)
-    pixels = np.asarray(image)
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    image = image.convert(mode).resize(size, Image.Resampling.BILINEAR)
+    return np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)
 
 
 def _opened(source: Source, look: Callable[[Image.Image], ResultT]) -> ResultT:

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
-Outside = Literal["zeros", "border"]
-
 TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
 """Luma Y and the colour plane (I, Q) of the NTSC system; grey is Y."""
 
@@ -53,7 +51,7 @@ def _maps(*entries: Tensor | float) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*columns), dim=-1).view(-1, 3, 3)
 
 
-def warp(X: Tensor, back: Tensor, outside: Outside) -> Tensor:
+def warp(X: Tensor, back: Tensor, outside: Literal["zeros", "border"]) -> Tensor:
     """Return the images X (n, C, H, W) seen through maps `back` (n, 3, 3), bilinear, without antialiasing."""
     H, W = X.shape[-2:]
     half = torch.tensor([W / 2, H / 2, 1.0])

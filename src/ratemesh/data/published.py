@@ -17,13 +17,11 @@ from pydantic import Field, model_validator
 from ratemesh.data.arrays import Npz
 from ratemesh.data.dataset import Dataset
 from ratemesh.data.files import Array, FileSpec, OwnFilesSpec, cached
-from ratemesh.data.known import data_dir, find, verify
+from ratemesh.data.known import data_dir, find, verified
 from ratemesh.data.parquet import Parquet
 from ratemesh.data.pictures import Folder
 from ratemesh.errors import InputError
 
-UNSIGNED_BYTE = 8
-MOST_AXES = 4
 MNIST_MOST = 48_000_000
 """Bytes that the largest file of MNIST unpacks to, and some."""
 SHAPE = (3, 32, 32)
@@ -44,13 +42,7 @@ class KnownSpec(FileSpec):
             return own_files(self.path).decoded()
         root = data_dir(self.dir)
         files = find(self.known, root).at(root)
-
-        def checked() -> Dataset:
-            for path, file in files.items():
-                verify(path, file)
-            return self.decode(list(files))
-
-        return cached(root, self.known, self.options(), list(files), checked)
+        return cached(root, self.known, self.options(), list(files), lambda: self.decode(verified(files)))
 
     def options(self) -> str:
         """Return the settings that decide what is decoded, as text."""
@@ -69,9 +61,6 @@ class Mnist(KnownSpec):
     def decode(self, paths: list[Path]) -> Dataset:
         """Decode idx files, packed or not: training images and labels, test images and labels."""
         X_train, y_train, X_test, y_test = (read_idx(path, MNIST_MOST) for path in paths)
-        for X, y, path in ((X_train, y_train, paths[0]), (X_test, y_test, paths[2])):
-            if X.ndim != 3 or y.ndim != 1 or len(X) != len(y):
-                raise InputError(f"'{path}' must hold one image for every label; got shapes {X.shape} and {y.shape}.")
         return _whole((X_train[:, None], y_train), (X_test[:, None], y_test), tuple("0123456789"))
 
 
@@ -137,7 +126,7 @@ def decode_idx(raw: bytes, what: str) -> Array:
     [7, 9]
     """
     magic = raw[:4]
-    if len(magic) < 4 or magic[:3] != bytes([0, 0, UNSIGNED_BYTE]) or not 1 <= magic[3] <= MOST_AXES:
+    if len(magic) < 4 or magic[:3] != b"\x00\x00\x08" or not 1 <= magic[3] <= 4:
         raise InputError(f"{what} must be an idx file of bytes (magic 00 00 08 nn); it begins {magic.hex(' ')}.")
     start = 4 + 4 * magic[3]
     if len(raw) < start:
@@ -242,7 +231,6 @@ class _Unpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return self.admitted[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+        if (module, name) not in self.admitted:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return self.admitted[module, name]

@@ -7,18 +7,72 @@ Residual networks are those of [He et al., Deep Residual Learning, 2015], VGG ne
 import math
 from typing import ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ratemesh.encoders.encoder import (
-    ChannelsLast,
-    EncoderSpec,
-    WidthField,
-    conv_norm,
-    elu_head,
-    require_image,
-    width,
-)
+from ratemesh.encoders.encoder import EncoderSpec
+from ratemesh.errors import InputError
+
+
+class ImageEncoderSpec(EncoderSpec):
+    """Settings of a convolutional encoder."""
+
+    width: float = Field(1.0, gt=0, le=16, description="multiplies every hidden width")
+
+    def scaled(self, channels: int) -> int:
+        """Scale a number of channels, at least 1."""
+        return max(1, round(channels * self.width))
+
+    def check(self, shape: tuple[int, ...], smallest: int, instead: str) -> None:
+        """Refuse samples that are no images (channels, height, width) of at least smallest × smallest."""
+        if len(shape) != 3 or shape[0] < 1 or min(shape[1:]) < smallest:
+            raise InputError(
+                f"encoder '{type(self).__name__.lower()}' must be given images of at least {smallest}×{smallest}; got "
+                f"samples of shape {shape}, read as (channels, height, width). Use {instead}."
+            )
+
+
+class ChannelsLast(nn.Module):
+    """Lays images (m, C, H, W) out with the channels innermost; convolutions then keep that layout.
+
+    On one CPU thread a training step of a narrow network was 1.04 to 1.37 times as fast; two threads and wide
+    networks are not settled (benchmarks/RESULTS.md). Weights keep the usual layout, so that optimiser state,
+    checkpoints and messages need not care.
+
+    Args:
+        centred: move pixels from [0, 1] to [−1, 1], for natural images, whose mean is near the middle: a kernel's sum
+            then no longer outweighs its differences, and zeros around the image are grey, not black.
+    """
+
+    def __init__(self, *, centred: bool = False) -> None:
+        super().__init__()
+        self.centred = centred
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return a copy of X; of one channel, `contiguous` would return X itself and convolutions not notice."""
+        laid = torch.empty_like(X, memory_format=torch.channels_last).copy_(X)
+        return laid.mul_(2).sub_(1) if self.centred else laid
+
+
+def elu_head(features: int, d: int) -> nn.Sequential:
+    """Return the paper's head: features (m, p) → linear → ELU → linear → (m, d).
+
+    The hidden layer is as wide as the features. A narrow network has p < d, and a linear map of p features has
+    rank p at most, which would bound R. Behind an ELU the rank can reach d, but a unit that is positive for all
+    samples is linear: then the layer has 2d units, not d.
+    """
+    hidden = features if features >= d else 2 * d
+    return nn.Sequential(nn.Linear(features, hidden), nn.ELU(), nn.Linear(hidden, d))
+
+
+def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    """Return a convolution that keeps the side (divided by the stride), and batch normalisation.
+
+    No bias: the normalisation would take it off again.
+    """
+    conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 
 class Mlp(EncoderSpec):
@@ -36,7 +90,7 @@ class Mlp(EncoderSpec):
         return nn.Sequential(*layers, nn.Linear(inputs, d))
 
 
-class Conv4(EncoderSpec):
+class Conv4(ImageEncoderSpec):
     """The paper's MNIST encoder: four convolutions, a flattening and a linear layer.
 
     Kernels 4×4 with stride 2, 64-128-256 channels, then one convolution over what is left of the
@@ -47,12 +101,10 @@ class Conv4(EncoderSpec):
     image, and a frame of zeros to 32×32 would cost 1.3 times the arithmetic for no information.
     """
 
-    width: float = WidthField
-
     def network(self, shape: tuple[int, ...], d: int) -> nn.Module:
         """Return the network for images (C, H, W)."""
-        require_image("conv4", shape, 8, "'mlp'")
-        a, b, c, e = (width(size, self.width) for size in (64, 128, 256, 128))
+        self.check(shape, 8, "'mlp'")
+        a, b, c, e = (self.scaled(size) for size in (64, 128, 256, 128))
         e = max(e, d)  # fewer channels than d would bound the rank of the features, and with it R
         left = [side // 8 for side in shape[1:]]
         last = (min(4, left[0]), min(4, left[1]))
@@ -101,7 +153,7 @@ class Block(nn.Module):
         return self.relu(added + self.shortcut(X))  # type: ignore[no-any-return]
 
 
-class ResNet(EncoderSpec):
+class ResNet(ImageEncoderSpec):
     """A residual network in its form for small images: 3×3 stem without stride or pooling.
 
     Four stages of 64-128-256-512 channels, the last three of which halve the side, mean over the image,
@@ -110,12 +162,11 @@ class ResNet(EncoderSpec):
     """
 
     blocks: ClassVar[tuple[int, int, int, int]]
-    width: float = WidthField
 
     def network(self, shape: tuple[int, ...], d: int) -> nn.Module:
         """Return the network for images (C, H, W)."""
-        require_image(type(self).__name__.lower(), shape, 8, "'mlp'")
-        sizes = [width(size, self.width) for size in (64, 128, 256, 512)]
+        self.check(shape, 8, "'mlp'")
+        sizes = [self.scaled(size) for size in (64, 128, 256, 512)]
         layers: list[nn.Module] = [ChannelsLast(centred=True), conv_norm(shape[0], sizes[0], 3), nn.ReLU()]
         inputs = sizes[0]
         for stage, (size, blocks) in enumerate(zip(sizes, self.blocks, strict=True)):
@@ -137,14 +188,7 @@ class ResNet34(ResNet):
     blocks = (3, 4, 6, 3)
 
 
-SIDE = 32
-"""Five halvings leave one pixel of it."""
-
-BLACK = -1.0
-"""A pixel of 0 once it is centred."""
-
-
-class Vgg(EncoderSpec):
+class Vgg(ImageEncoderSpec):
     """A VGG network: 3×3 convolutions with batch normalisation and ReLU, five times a pooling by 2.
 
     64-128-256-512-512 channels, mean over what is left of the image (one pixel of 32×32), and in place of
@@ -154,18 +198,17 @@ class Vgg(EncoderSpec):
     """
 
     convolutions: ClassVar[tuple[int, int, int, int, int]]
-    width: float = WidthField
 
     def network(self, shape: tuple[int, ...], d: int) -> nn.Module:
         """Return the network for images (C, H, W)."""
-        instead = "'conv4', 'resnet18' or 'resnet34' (from 8×8), or 'mlp'"
-        require_image(type(self).__name__.lower(), shape, 28, instead)
+        self.check(shape, 28, "'conv4', 'resnet18' or 'resnet34' (from 8×8), or 'mlp'")
         layers: list[nn.Module] = [ChannelsLast(centred=True), _frame(shape[1], shape[2])]
         inputs = shape[0]
-        for size, convolutions in zip((64, 128, 256, 512, 512), self.convolutions, strict=True):
+        sizes = [self.scaled(size) for size in (64, 128, 256, 512, 512)]
+        for size, convolutions in zip(sizes, self.convolutions, strict=True):
             for _ in range(convolutions):
-                layers += [conv_norm(inputs, width(size, self.width), 3), nn.ReLU()]
-                inputs = width(size, self.width)
+                layers += [conv_norm(inputs, size, 3), nn.ReLU()]
+                inputs = size
             layers.append(nn.MaxPool2d(2))
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), elu_head(inputs, d))
 
@@ -184,10 +227,11 @@ class Vgg16(Vgg):
 
 def _frame(height: int, width: int) -> nn.Module:
     """Return a layer that puts black around centred images below 32×32, an odd line at the bottom and the right."""
-    rows, columns = max(0, SIDE - height), max(0, SIDE - width)
+    rows, columns = max(0, 32 - height), max(0, 32 - width)
     if not rows and not columns:
         return nn.Identity()
-    return nn.ConstantPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2), BLACK)
+    black = -1.0  # a pixel of 0 once it is centred
+    return nn.ConstantPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2), black)
 
 
 ENCODERS: dict[str, type[EncoderSpec]] = {

@@ -1,11 +1,13 @@
 """Labels on a graph: Algorithm 2 of [1], what its clusters cost, and whether the holders of a label can agree on it."""
 
 from collections.abc import Collection, Sequence
+from itertools import combinations
 
 from ratemesh.errors import InputError
 from ratemesh.graph.topology import Topology, braced
 
 Cluster = tuple[int, ...]
+Distances = Sequence[Sequence[float]]
 
 MOST = 4
 """Labels and edges that a message names."""
@@ -60,13 +62,12 @@ def check_held_labels(labels: Sequence[Collection[int]], num_classes: int | None
     for i, row in enumerate(labels):
         if not row:
             raise InputError(f"labels must give every agent a label; agent {i} holds none. Give it data.")
-    K = max(max(row) for row in labels) + 1 if num_classes is None else num_classes
+    K = max(map(max, labels)) + 1 if num_classes is None else num_classes
     for i, row in enumerate(labels):
         wrong = [k for k in row if not 0 <= k < K]
         if wrong:
             raise InputError(f"labels must be in 0..{K - 1}; agent {i} has {wrong[0]}. Number classes from 0.")
-    held = set().union(*labels)
-    missing = [k for k in range(K) if k not in held]
+    missing = sorted(set(range(K)).difference(*labels))
     if missing:
         raise InputError(
             f"labels must be held by at least one agent each; nobody holds {', '.join(map(str, missing))} of "
@@ -91,20 +92,17 @@ def lacking_edges(clusters: Sequence[Sequence[int]], edges: Collection[tuple[int
     return sorted(pairs - set(edges))
 
 
-def hops_inside(cluster: Sequence[int], distances: Sequence[Sequence[float]]) -> float:
+def hops_inside(cluster: Sequence[int], distances: Distances) -> float:
     """Return the sum of distances over pairs of members.
 
     A member's new statistics go to every other member of its cluster (Alg. 3, l. 16), each message relayed edge by
     edge: in a round the cluster's messages cross twice this many edges.
     """
-    return sum(distances[i][j] for n, i in enumerate(cluster) for j in cluster[n + 1 :])
+    return sum(distances[i][j] for i, j in combinations(cluster, 2))
 
 
 def cover_cost(
-    clusters: Sequence[Sequence[int]],
-    distances: Sequence[Sequence[float]],
-    at_least: int = 1,
-    rule: str = "fewest-replicas",
+    clusters: Sequence[Sequence[int]], distances: Distances, at_least: int = 1, rule: str = "fewest-replicas"
 ) -> tuple[int, float, float, int]:
     """Return what one cover is better by, in this order: clusters short of `at_least`, replicas, hops, clusters.
 

@@ -20,10 +20,14 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_array
 
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.graph.clusters import Cluster, check_held_labels, cover_cost, label_cover_clusters
+from ratemesh.graph.clusters import Cluster, Distances, check_held_labels, cover_cost, label_cover_clusters, replicas
 from ratemesh.graph.topology import Topology, components_in_words
 
 ClusterRule = Literal["printed", "fewest-replicas", "nearest"]
+Holders = Sequence[Collection[int]]
+"""𝒱_k, the agents that hold label k, for all labels."""
+Found = tuple[list[Cluster], bool]
+"""A cover, no clusters if none was found; and whether it is proven best."""
 
 TIME_LIMIT = 60.0
 """Seconds after which the best clusters found so far, or Algorithm 2's, are taken."""
@@ -104,16 +108,17 @@ def _best_cover(
     greedy = label_cover_clusters(labels, K)
     if all(len(cluster) == 1 for cluster in greedy):  # nothing is cheaper than every agent alone
         return tuple(greedy), True
-    known: list[list[Cluster]] = [greedy]
+    known = [greedy]
     if rule == "nearest":
-        best = _fewest_hops(holders, distances, until)
+        best, proven = _fewest_hops(holders, distances, until)
     else:
-        fewest, first = _fewest_replicas(holders, len(labels), at_least, until)
-        known += [first] if first else []
-        best = _fewest_hops_with(fewest, holders, distances, at_least, until) if fewest is not None else None
-    if best is not None and best[1]:
-        return tuple(best[0]), True
-    known += [best[0]] if best else []
+        best, proven = _fewest_replicas(holders, len(labels), at_least, until)
+        if proven:
+            known.append(best)
+            best, proven = _fewest_hops_with(replicas(best, len(labels)), holders, distances, at_least, until)
+    if proven:
+        return tuple(best), True
+    known += [best] if best else []
     cheapest = min(known, key=lambda cover: cover_cost(cover, distances, at_least, rule))
     return tuple(cheapest), False
 
@@ -134,7 +139,7 @@ class _Program:
     Variables: x[i, s], agent i is in cluster s; y[s], cluster s is used; w[p, s], both agents of pair p are in s.
     """
 
-    def __init__(self, holders: Sequence[Collection[int]], agents: int, slots: int) -> None:
+    def __init__(self, holders: Holders, agents: int, slots: int) -> None:
         self.holders, self.agents, self.slots = holders, agents, slots
         self.pairs = {pair: p for p, pair in enumerate(combinations(range(agents), 2))}
         self.x = np.arange(agents * slots).reshape(agents, slots)
@@ -179,7 +184,7 @@ class _Program:
             for i in range(s):
                 self.add({**{self.x[i, o]: 1 for o in others}, self.x[i, s]: -1}, 0)
 
-    def count_hops(self, distances: Sequence[Sequence[float]], weight: float) -> None:
+    def count_hops(self, distances: Distances, weight: float) -> None:
         """Make w what it stands for, and a hop between members cost `weight`.
 
         The second kind of row follows from the first and whole numbers; it is what makes the relaxation tight: who
@@ -195,12 +200,12 @@ class _Program:
                 for s in range(self.slots):
                     self.add({**dict.fromkeys(self.w[with_holder, s], 1), self.x[i, s]: -1}, 0)
 
-    def cover(self, until: float) -> tuple[list[Cluster], bool] | None:
-        """Minimise, x and y whole, w whole by itself; return the clusters, if any, and whether they are proven best."""
-        matrix = lil_array((len(self.rows), self.cost.size))
-        for r, (row, _, _) in enumerate(self.rows):
+    def cover(self, until: float) -> Found:
+        """Minimise, x and y whole, w whole by itself."""
+        rows, low, high = zip(*self.rows, strict=True)
+        matrix = lil_array((len(rows), self.cost.size))
+        for r, row in enumerate(rows):
             matrix[r, list(row)] = list(row.values())
-        low, high = (np.array([row[n] for row in self.rows]) for n in (1, 2))
         whole = np.zeros(self.cost.size)
         whole[: self.x.size + self.slots] = 1
         result = milp(
@@ -211,54 +216,47 @@ class _Program:
             options={"time_limit": max(0.01, until - time.monotonic()), "mip_rel_gap": 0},
         )
         if result.x is None:
-            return None
+            return [], False
         member = result.x[self.x] > 0.5
         clusters = sorted(tuple(np.flatnonzero(column).tolist()) for column in member.T if column.any())
         return clusters, result.status == 0
 
 
-def _fewest_replicas(
-    holders: Sequence[Collection[int]], agents: int, at_least: int, until: float
-) -> tuple[int | None, list[Cluster] | None]:
-    """Return the fewest replicas of a cover with at least so many clusters (None: not proven), and such a cover.
+def _fewest_replicas(holders: Holders, agents: int, at_least: int, until: float) -> Found:
+    """Return the cover with at least so many clusters that has the fewest replicas.
 
     Exactly `at_least` clusters are enough to look at: joining two clusters never adds a replica.
     """
     if at_least == 1:
-        return 0, [tuple(range(agents))]
+        return [tuple(range(agents))], True
     program = _Program(holders, agents, at_least)
     program.number_by_use(at_least)
     program.cost[program.x] = 1
-    clusters, proven = program.cover(until) or (None, False)
-    return (sum(map(len, clusters)) - agents if clusters and proven else None), clusters
+    return program.cover(until)
 
 
-def _fewest_hops_with(
-    replicas: int, holders: Sequence[Collection[int]], distances: Sequence[Sequence[float]], at_least: int, until: float
-) -> tuple[list[Cluster], bool] | None:
+def _fewest_hops_with(most_replicas: int, holders: Holders, distances: Distances, at_least: int, until: float) -> Found:
     """Return the cover with at most so many replicas that has the fewest hops, then the most clusters."""
     agents = len(distances)
     # every cluster takes a member from each label's holders, of whom there are |𝒱_k| and the replicas
-    slots = max(at_least, min(len(holding) for holding in holders) + replicas)
+    slots = max(at_least, min(map(len, holders)) + most_replicas)
     if agents * agents * slots > 2 * LARGEST:
-        return None
+        return [], False
     program = _Program(holders, agents, slots)
     program.number_by_use(at_least)
-    program.add(dict.fromkeys(program.x.ravel(), 1), 0, agents + replicas)
-    if not replicas:
+    program.add(dict.fromkeys(program.x.ravel(), 1), 0, agents + most_replicas)
+    if not most_replicas:
         program.number_by_lowest()
     program.count_hops(distances, slots + 1)  # one hop weighs more than all clusters
     program.cost[program.y] = -1
     return program.cover(until)
 
 
-def _fewest_hops(
-    holders: Sequence[Collection[int]], distances: Sequence[Sequence[float]], until: float
-) -> tuple[list[Cluster], bool] | None:
+def _fewest_hops(holders: Holders, distances: Distances, until: float) -> Found:
     """Return the cover with the fewest hops, then the fewest replicas."""
     agents = len(distances)
     if agents**3 > 2 * LARGEST:
-        return None
+        return [], False
     program = _Program(holders, agents, agents)
     program.number_by_owner()
     program.count_hops(distances, agents**2)  # one hop weighs more than all replicas

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,11 +30,6 @@ class Topology:
 
     nodes: int
     edges: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, graph: "nx.Graph[int]") -> "Topology":
-        """Take the nodes and edges of a networkx graph on 0..n-1."""
-        return cls(graph.number_of_nodes(), tuple(sorted((min(e), max(e)) for e in graph.edges)))
 
     def neighbours(self, i: int) -> tuple[int, ...]:
         """Return N_i, ascending."""
@@ -106,7 +102,7 @@ class ErdosRenyi(TopologySpec):
         """Draw until connected, at most ATTEMPTS times."""
         for attempt in range(ATTEMPTS):
             graph = nx.gnp_random_graph(self.nodes, self.p, seed=child_seed(seed, "graph", attempt) % 2**32)
-            topology = Topology.of(graph)
+            topology = of_edges(self.nodes, graph.edges)
             if topology.is_connected:
                 return topology
         raise InputError(
@@ -134,7 +130,7 @@ class Grid(TopologySpec):
         if self.nodes % rows:
             raise InputError(f"graph.rows must divide graph.nodes = {self.nodes}; got {rows}.")
         grid = nx.grid_2d_graph(rows, self.nodes // rows)
-        return Topology.of(nx.convert_node_labels_to_integers(grid, ordering="sorted"))
+        return of_edges(self.nodes, nx.convert_node_labels_to_integers(grid, ordering="sorted").edges)
 
 
 class Star(TopologySpec):
@@ -150,7 +146,7 @@ class Complete(TopologySpec):
 
     def draw(self, seed: int) -> Topology:
         """Return the complete graph."""
-        return Topology.of(nx.complete_graph(self.nodes))
+        return of_edges(self.nodes, combinations(range(self.nodes), 2))
 
 
 class Empty(TopologySpec):
@@ -176,18 +172,17 @@ class EdgeFile(TopologySpec):
             lines = self.path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"graph.path must be a readable text file; got '{self.path}' ({error}).") from None
-        return of_edges(self.nodes, (e for n, line in enumerate(lines, 1) if (e := self._edge(n, line))))
-
-    def _edge(self, number: int, line: str) -> tuple[int, int] | None:
-        words = line.split("#", maxsplit=1)[0].split()
-        if not words:
-            return None
-        if len(words) != 2 or not all(w.isdecimal() and int(w) < self.nodes for w in words):
-            raise InputError(
-                f"{self.path}:{number} must hold two node numbers in 0..{self.nodes - 1}; got '{line.strip()}'. "
-                "Correct the line or raise graph.nodes."
-            )
-        return int(words[0]), int(words[1])
+        edges = []
+        for number, line in enumerate(lines, 1):
+            words = line.partition("#")[0].split()
+            if len(words) not in (0, 2) or not all(w.isdecimal() and int(w) < self.nodes for w in words):
+                raise InputError(
+                    f"{self.path}:{number} must hold two node numbers in 0..{self.nodes - 1}; got '{line.strip()}'. "
+                    "Correct the line or raise graph.nodes."
+                )
+            if words:
+                edges.append((int(words[0]), int(words[1])))
+        return of_edges(self.nodes, edges)
 
 
 class Schedule(TopologySpec):
