@@ -17,9 +17,9 @@ from ratemesh.errors import InputError
 
 
 class Spec(BaseModel):
-    """Base of all settings: frozen, unknown keys refused, defaults validated."""
+    """Base of all settings: frozen, unknown keys refused, numbers finite, defaults validated."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class NamedSpec(Spec):
