@@ -17,9 +17,9 @@ from ratemesh.errors import InputError
 
 
 class Spec(BaseModel):
-    """Base of all settings: frozen, unknown keys refused, defaults validated."""
+    """Base of all settings: frozen, unknown keys refused, numbers finite, defaults validated."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class NamedSpec(Spec):
@@ -69,7 +69,7 @@ def _import(name: str, base: type[SpecT], where: str) -> type[SpecT]:
     module, _, attribute = name.partition(":")
     try:
         cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # "", and names that begin with a dot
         raise InputError(
             f"{where}.name must be importable as 'module:Class'; got '{name}' ({error}). "
             "Check the spelling and that the module is on PYTHONPATH."

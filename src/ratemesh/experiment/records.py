@@ -118,7 +118,8 @@ class RunFolder:
     def keep_rounds(self, last: int) -> None:
         """Drop what was recorded after round `last`: it will be played again. A site may have skipped rounds."""
         for path in (self.rounds, self.timing):
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+            text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+            lines = text.splitlines(keepends=True)
             write_text(path, "".join(line for line in lines if _round_of(line) <= last))
 
     def commit(self, t: int, config: Config, data: str = "") -> None:
@@ -161,7 +162,7 @@ def _round_of(line: str) -> float:
     """Return the round of a record; infinity if the line is not whole."""
     try:
         return float(json.loads(line)["round"])
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return float("inf")
 
 

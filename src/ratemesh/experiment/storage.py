@@ -42,7 +42,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' must be a readable JSON file ({error}).") from None
     if not isinstance(content, dict):
         raise InputError(f"'{path}' must hold a JSON object; got {type(content).__name__}.")

@@ -84,13 +84,23 @@ def is_trials(folder: Path) -> bool:
 
 def is_complete(folder: Path) -> bool:
     """Whether all planned trials in a folder are done and added up."""
-    done: bool = read_json(folder / "trials.json")["complete"]
-    return done
+    return read_json(folder / "trials.json").get("complete") is True
+
+
+def _planned(folder: Path) -> int:
+    """Return how many trials a folder is for."""
+    planned = read_json(folder / "trials.json").get("trials")
+    if type(planned) is not int or planned < 1:
+        raise InputError(
+            f"'{folder / 'trials.json'}' must say how many trials there are; got {planned!r}. Write it in, e.g. "
+            '{"trials": 5}.'
+        )
+    return planned
 
 
 def more_trials(folder: Path, trials: int) -> None:
     """Plan `trials` of them where there were fewer: the next seeds are run when the trials are resumed."""
-    planned = int(read_json(folder / "trials.json")["trials"])
+    planned = _planned(folder)
     if trials < planned:
         raise InputError(
             f"trials must be at least what '{folder}' holds, {planned}; got {trials}. Give --trials {planned}, or "
@@ -103,7 +113,7 @@ def more_trials(folder: Path, trials: int) -> None:
 def resume_trials(folder: Path, progress: Callable[[str, int], Progress] | None = None) -> TrialsResult:
     """Go on with trials: finished ones are read, an interrupted one is resumed, missing ones are run."""
     config = RunFolder.existing(folder).load_config()
-    count = int(read_json(folder / "trials.json")["trials"])
+    count = _planned(folder)
     results = []
     for k in range(count):
         name = f"trial-{k + 1}"

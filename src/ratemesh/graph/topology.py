@@ -223,7 +223,9 @@ class Schedule(TopologySpec):
                 f"{self.path}, change {number} must have `round`, a whole number, and `edges`; got {table}."
             )
         for edge in edges:
-            if not (isinstance(edge, list) and len(edge) == 2 and all(i in range(self.nodes) for i in edge)):
+            if not (
+                isinstance(edge, list) and len(edge) == 2 and all(type(i) is int and 0 <= i < self.nodes for i in edge)
+            ):
                 raise InputError(
                     f"{self.path}, change {number}: an edge must be two node numbers in 0..{self.nodes - 1}; "
                     f"got {edge}. Correct it or raise graph.nodes."
