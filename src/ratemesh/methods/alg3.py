@@ -21,7 +21,6 @@ from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import Cluster, lacking_edges, memberships
 from ratemesh.graph.optimal_clusters import ClusterRule, clusters_by
-from ratemesh.messages.formats import Payload
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.training.coupled import CoupledSpec, Edges, Learner, weighed
 from ratemesh.training.gauge import PartialGauge, PartialGaugeSpec
@@ -144,6 +143,8 @@ class Alg3Program(NodeProgram):
         self.edges = self.kept["edges."] = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0
         self.turns = {s: Stream(spec.codec, node.index, self.stats) for s in self.plan.mine}
         self.kept |= {f"turn {s}.": stream for s, stream in self.turns.items()}
+        self.readers["stats"] = self.edges.stream.read
+        self.readers |= {turn_tag(s): stream.read for s, stream in self.turns.items()}
 
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 3."""
@@ -175,11 +176,6 @@ class Alg3Program(NodeProgram):
         )
         terms = self._terms(plan.mine[0], self.stats, known, coupling)
         return self.edges.log(self.stats, terms, [peer.stats for peer in peers.values()])
-
-    def read(self, tag: str, sender: int, payload: Payload) -> object:
-        """Return a peer's statistics, or what a cluster member hands over; refuse what must not be used."""
-        streams = {"stats": self.edges.stream, **{turn_tag(s): stream for s, stream in self.turns.items()}}
-        return streams[tag].read(payload, sender) if tag in streams else super().read(tag, sender, payload)
 
     def _warm_up(self) -> None:
         """Train with cross-entropy before anything is sent; the replicas start from the result."""

@@ -54,7 +54,7 @@ class WeightsMessage:
 
 
 def read_weights(
-    payload: Payload, module: nn.Module, sender: int, least: Mapping[str, Tensor] = DEGREE
+    payload: Payload, sender: int, module: nn.Module, least: Mapping[str, Tensor] = DEGREE
 ) -> WeightsMessage:
     """Read weights of a network like `module`; refuse those of another one, and what is not finite.
 

@@ -80,9 +80,7 @@ class PartialGauge(Gauge):
     lacks into two different places.
     """
 
-    def __init__(self, spec: PartialGaugeSpec, *, root: bool) -> None:
-        super().__init__(spec, root=root)
-        self.away = spec.away
+    spec: PartialGaugeSpec
 
     def turn_towards(
         self,
@@ -112,7 +110,7 @@ class PartialGauge(Gauge):
             return stats
         target = ClassStats.sum(peer.stats for peer in framed)
         not_held = (~stats.held).to(stats.V.dtype)
-        Q = self.best_turn(stats, target, new=new, away=self.away * torch.einsum("k,kab->ab", not_held, target.V))
+        Q = self.best_turn(stats, target, new=new, away=self.spec.away * torch.einsum("k,kab->ab", not_held, target.V))
         turned = stats.rotated(Q)
         settled = not new and len(framed) == len(peers)
         if settled and objective(turned) > objective(stats):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -64,6 +65,7 @@ class LocalSpec(Spec):
             check_room(self.batch_size, int((counts > 0).sum(1).max()), where)
 
 
+@dataclass(eq=False)
 class LocalTrainer:
     """Mini-batch training on one node's shard; keeps the optimisers between rounds.
 
@@ -75,16 +77,16 @@ class LocalTrainer:
             augmented on its own.
     """
 
-    def __init__(
-        self, modules: nn.Module, local: LocalSpec, seed: int, node: int, purpose: str, *, views: int = 1
-    ) -> None:
-        self.modules = modules
-        self.local = local
-        self.seed = seed
-        self.node = node
-        self.purpose = purpose
-        self.views = views
-        self.optimizers = make_optimizers(modules, local.optimizer, local.lr, local.weight_decay)
+    modules: nn.Module
+    local: LocalSpec
+    seed: int
+    node: int
+    purpose: str
+    views: int = 1
+
+    def __post_init__(self) -> None:
+        local = self.local
+        self.optimizers = make_optimizers(self.modules, local.optimizer, local.lr, local.weight_decay)
         self.sample_passes = 0
 
     def train(
@@ -97,8 +99,9 @@ class LocalTrainer:
         """
         self.local.check(tuple(X.shape[1:]))
         self.modules.train()
-        for group in (group for optimizer in self.optimizers.values() for group in optimizer.param_groups):
-            group["lr"] = group["share"] * self.local.lr_at(t)
+        for optimizer in self.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = group["share"] * self.local.lr_at(t)
         place = (self.seed, "train", self.node, self.purpose, t)
         changes = generator(*place, "augment")
         losses = []
@@ -131,8 +134,8 @@ class LocalTrainer:
     def _lost(self, loss: float, X: Tensor, y: Tensor, t: int) -> NonFiniteError:
         """Find the class whose features are no longer numbers."""
         with torch.no_grad():
-            bad = [~torch.isfinite(out).flatten(1).all(1) for out in [self.modules(X)]]
-        label = int(y[bad[0]][0]) if bool(bad[0].any()) else int(y.mode().values)
+            finite = torch.isfinite(self.modules(X)).flatten(1).all(1)
+        label = int(y.mode().values if finite.all() else y[~finite][0])
         return self._error("loss", loss, label, t)
 
     def _error(self, what: str, value: float, label: int, t: int) -> NonFiniteError:
