@@ -157,9 +157,8 @@ class Stream:
         if names := sorted(set(must) - payload.keys()) or sorted(payload.keys() - {*must, *means, "hops"}):
             held = f"{', '.join(codec.layout(0, d))} and m, perhaps {', '.join(means)} and hops"
             return f"it must hold {held}; lacking or unknown: {', '.join(names)}"
-        if fault := misshapen(
-            payload, {"m": ((self.num_classes,), self.dtype)}
-        ):  # m first: it says which classes are held
+        # m first: it says which classes are held.
+        if fault := misshapen(payload, {"m": ((self.num_classes,), self.dtype)}):
             return fault
         h = int((payload["m"] > 0).sum())
         layout = {**codec.layout(h, d, payload), **codec.numbers.layout("mu", (h, d)), "hops": ((), torch.int32)}

@@ -133,11 +133,10 @@ class Alg3Program(NodeProgram):
     def __init__(self, spec: Alg3, node: Node) -> None:
         self.spec = spec
         self.plan = ClusterPlan.of(node)
-        copies = [node.encoder, *(copy.deepcopy(node.encoder) for _ in self.plan.mine[1:])]
-        self.replicas = {
-            s: Learner(spec, encoder, node, f"alg3 cluster {s}")
-            for s, encoder in zip(self.plan.mine, copies, strict=True)
-        }
+        self.replicas: dict[int, Learner] = {}
+        for s in self.plan.mine:
+            encoder = copy.deepcopy(node.encoder) if self.replicas else node.encoder
+            self.replicas[s] = Learner(spec, encoder, node, f"alg3 cluster {s}")
         super().__init__(node, {f"cluster.{s}.": replica.trainer for s, replica in self.replicas.items()})  # V^(0)
         self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
         self.edges = self.kept["edges."] = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0

@@ -147,9 +147,6 @@ def unbalanced_plan(C: Tensor, tau: float, *, steps: int = 20) -> Tensor:
     kernel = (-C / (2 * tau)).exp()
     plan = torch.full_like(C, 1 / (n * m))
     for _ in range(steps):
-        plan = (
-            plan
-            * kernel
-            / (n * plan.sum(1, keepdim=True) * m * plan.sum(0)).sqrt().clamp(min=torch.finfo(C.dtype).tiny)
-        )
+        marginals = n * plan.sum(1, keepdim=True) * m * plan.sum(0)
+        plan = plan * kernel / marginals.sqrt().clamp(min=torch.finfo(C.dtype).tiny)
     return plan

@@ -47,12 +47,14 @@ class Gauge:
         framed = [peer for peer in peers if peer.hops != NO_FRAME]
         if not (self.spec.enabled and framed):
             return stats
-        nearest = min(peer.hops for peer in framed)
         new = self.hops == NO_FRAME
         if new:
+            nearest = min(peer.hops for peer in framed)
             framed = [peer for peer in framed if peer.hops == nearest]
             self.hops = nearest + 1
-        target = ClassStats.sum([*(peer.stats for peer in framed), *([] if new else [stats])])
+        else:
+            framed.append(StatsMessage(stats, self.hops))
+        target = ClassStats.sum(peer.stats for peer in framed)
         Q = self.best_turn(stats, target, new=new)
         encoder.turn(Q)
         return stats.rotated(Q)

@@ -90,7 +90,7 @@ class LocalTrainer:
         self.sample_passes = 0
 
     def train(
-        self, X: Tensor, y: Tensor, objective: Objective, t: int, after_step: Callable[[], None] | None = None
+        self, X: Tensor, y: Tensor, objective: Objective, t: int, after_step: Callable[[], None] = lambda: None
     ) -> float:
         """Minimise `objective` for the local epochs of round t; return its mean over the steps, NaN without any.
 
@@ -120,14 +120,20 @@ class LocalTrainer:
                 for optimizer in self.optimizers.values():
                     optimizer.step()
                 self.sample_passes += len(rows)
-                if after_step is not None:
-                    after_step()
+                after_step()
         return sum(losses) / len(losses) if losses else math.nan
 
+    @torch.no_grad()
     def stats(self, encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int, t: int) -> ClassStats:
-        """Return the statistics of the whole shard after round t, or say where the numbers were lost."""
+        """Return the statistics of the whole shard after round t, streamed, encoder in eval mode.
+
+        Raises:
+            NonFiniteError: says where the numbers were lost.
+        """
+        encoder.eval()
+        parts = zip(X.split(ENCODE_BATCH), y.split(ENCODE_BATCH), strict=True)
         try:
-            return shard_stats(encoder, X, y, num_classes)
+            return ClassStats.sum(ClassStats.of(encoder(part), labels, num_classes) for part, labels in parts)
         except NonFiniteFeaturesError as lost:
             raise self._error("features", math.nan, lost.label, t) from None
 
@@ -182,30 +188,11 @@ def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-def batches(y: Tensor, local: LocalSpec, draw: torch.Generator) -> Iterator[Tensor]:
-    """Yield shuffled index batches of all epochs, equal in size to within one row: no tiny last batch."""
-    if local.balance:
-        yield from balanced_batches(y, local.batch_size, local.epochs, draw)
-        return
-    rows = len(y)
-    parts = max(1, min(-(-rows // local.batch_size), rows // 2))
-    for _ in range(local.epochs):
-        yield from torch.randperm(rows, generator=draw).tensor_split(parts)
-
-
 @torch.no_grad()
 def encode(encoder: nn.Module, X: Tensor) -> Tensor:
     """Return the features (m, d) of all samples, encoder in eval mode."""
     encoder.eval()
     return torch.cat([encoder(part) for part in X.split(ENCODE_BATCH)])
-
-
-@torch.no_grad()
-def shard_stats(encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int) -> ClassStats:
-    """Return the class statistics of a whole shard, streamed, encoder in eval mode."""
-    encoder.eval()
-    parts = zip(X.split(ENCODE_BATCH), y.split(ENCODE_BATCH), strict=True)
-    return ClassStats.sum(ClassStats.of(encoder(part), labels, num_classes) for part, labels in parts)
 
 
 def check_room(batch_size: int, classes: int, where: str = "batch_size") -> None:
@@ -218,24 +205,25 @@ def check_room(batch_size: int, classes: int, where: str = "batch_size") -> None
         )
 
 
-def balanced_batches(y: Tensor, batch_size: int, epochs: int, draw: Generator) -> Iterator[Tensor]:
-    """Yield index batches, of equal size to within one row a class, with equally many rows of every class in `y`.
+def batches(y: Tensor, local: LocalSpec, draw: Generator) -> Iterator[Tensor]:
+    """Yield shuffled index batches of all epochs, equal in size to within one row a class: no tiny last batch.
 
-    An epoch goes once through the largest class; samples of rarer classes come again, all as often as each other to
-    within once, shuffled anew every time. So an epoch has K_held · max_k m_k rows, not m.
+    With `local.balance` they have equally many rows of every class in `y`: an epoch goes once through the largest
+    class; samples of rarer classes come again, all as often as each other to within once, shuffled anew every time. So
+    an epoch has K_held · max_k m_k rows, not m. Otherwise all samples count as one class.
 
     Args:
         y: (m,) labels of the node's samples; classes without samples do not count.
-        batch_size: rows of a batch at most.
     """
     if len(y) == 0:
         raise InputError("y must hold labels to make batches of; got none. Give the node data.")
-    classes = [torch.nonzero(y == k).flatten() for k in torch.unique(y)]
-    check_room(batch_size, len(classes))
+    kinds = y if local.balance else torch.zeros_like(y)
+    classes = [torch.nonzero(kinds == k).flatten() for k in torch.unique(kinds)]
+    check_room(local.batch_size, len(classes))
     most = max(len(rows) for rows in classes)
-    parts = -(-most // (batch_size // len(classes)))
+    parts = -(-most // (local.batch_size // len(classes)))
     parts = max(1, min(parts, most * len(classes) // 2))  # no batch of one row
-    for _ in range(epochs):
+    for _ in range(local.epochs):
         columns = [_repeated(rows, most, draw).tensor_split(parts) for rows in classes]
         yield from (torch.cat(pieces) for pieces in zip(*columns, strict=True))
 
