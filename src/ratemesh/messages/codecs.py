@@ -72,10 +72,6 @@ class Packed(TriangleSpec):
     numbers: ClassVar[Numbers] = FORMATS["packed"]
     lossless: ClassVar[bool] = True
 
-    def settle(self, V: Tensor) -> Tensor:
-        """Return V, which is what was sent."""
-        return V
-
     def label(self) -> str:
         """Say nothing."""
         return ""

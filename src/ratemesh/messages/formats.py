@@ -198,9 +198,9 @@ class CodecSpec(NamedSpec):
         """Return V̂ as a second moment again, positive semi-definite and of trace 1; here the nearest.
 
         A projection onto a convex set that holds the true V cannot raise the error. A slightly indefinite V̂ must not
-        get further, because I + (d/ε²)V̂ may have no logdet.
+        get further, because I + (d/ε²)V̂ may have no logdet. Where nothing is lost, V̂ is V.
         """
-        return nearest_moments(V)
+        return V if self.lossless else nearest_moments(V)
 
     def label(self) -> str:
         """Name the codec in tables, unless it is the default."""
