@@ -49,7 +49,7 @@ def test_counters_are_whole_numbers_and_stay_a_nodes_own() -> None:
 def test_weights_of_another_network_are_refused(damage: str) -> None:
     own, least = weights_of(network(0)), {"samples": torch.tensor(1)}
     sent = {**own, "samples": torch.tensor(3)}
-    read = read_weights(sent, network(0), 7, least)
+    read = read_weights(sent, 7, network(0), least)
     assert read.numbers == {"samples": 3}
     assert all(torch.equal(read.weights[name], value) for name, value in own.items())
     if damage == "name":
@@ -59,7 +59,7 @@ def test_weights_of_another_network_are_refused(damage: str) -> None:
     else:
         sent["0.bias"] = torch.zeros(3) if damage == "shape" else own["0.bias"] * torch.nan
     with pytest.raises(RatemeshError, match="message of node 7 was refused"):
-        read_weights(sent, network(0), 7, least)
+        read_weights(sent, 7, network(0), least)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,6 +1,7 @@
 """Balanced batches: equally many rows of every class, every sample used, rare ones again; the same in the loss."""
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,12 @@ from ratemesh.experiment.experiment import run
 from ratemesh.experiment.plan import Plan
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.seeds import generator
-from ratemesh.training.local import LocalSpec, balanced_batches
+from ratemesh.training.local import LocalSpec, batches
 from ratemesh.training.protocol import Node
+
+
+def balanced(y: torch.Tensor, batch_size: int, epochs: int, seed: int) -> Iterator[torch.Tensor]:
+    return batches(y, LocalSpec(batch_size=batch_size, epochs=epochs, balance=True), generator(seed))
 
 
 @given(
@@ -26,19 +31,19 @@ from ratemesh.training.protocol import Node
 def test_every_class_appears_equally_often_in_every_batch(labels, batch_size, epochs, seed):
     y = torch.tensor(labels)
     held = torch.unique(y)
-    batches = list(balanced_batches(y, batch_size, epochs, generator(seed)))
-    for rows in batches:
+    drawn = list(balanced(y, batch_size, epochs, seed))
+    for rows in drawn:
         assert len({int((y[rows] == k).sum()) for k in held}) == 1
         assert (2 if len(y) > 1 else 1) <= len(rows) <= max(batch_size, 3)  # three rows of one class do not halve
-    assert len({len(rows) for rows in batches}) <= 2
+    assert len({len(rows) for rows in drawn}) <= 2
     most = int(torch.bincount(y).max())
-    assert sum(map(len, batches)) == epochs * most * len(held)
+    assert sum(map(len, drawn)) == epochs * most * len(held)
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=50), st.integers(0, 1000))
 def test_an_epoch_uses_every_sample_and_those_of_a_class_equally(labels, seed):
     y = torch.tensor(labels)
-    rows = torch.cat(list(balanced_batches(y, 8, 1, generator(seed))))
+    rows = torch.cat(list(balanced(y, 8, 1, seed)))
     times = torch.bincount(rows, minlength=len(y))
     for k in torch.unique(y):
         assert int(times[y == k].min()) >= 1
@@ -47,16 +52,16 @@ def test_an_epoch_uses_every_sample_and_those_of_a_class_equally(labels, seed):
 
 def test_batches_depend_on_the_generator_only():
     y = torch.tensor([0] * 9 + [1] * 2)
-    a, b, c = (torch.cat(list(balanced_batches(y, 4, 2, generator(seed)))) for seed in (0, 0, 1))
+    a, b, c = (torch.cat(list(balanced(y, 4, 2, seed))) for seed in (0, 0, 1))
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
 
 
 def test_what_cannot_be_balanced_is_refused():
     with pytest.raises(InputError, match=r"got 2 for a node with 3 classes\. Take at least 3"):
-        next(balanced_batches(torch.arange(3), 2, 1, generator(0)))
+        next(balanced(torch.arange(3), 2, 1, 0))
     with pytest.raises(InputError, match="y must hold labels"):
-        next(balanced_batches(torch.tensor([], dtype=torch.int64), 2, 1, generator(0)))
+        next(balanced(torch.tensor([], dtype=torch.int64), 2, 1, 0))
 
 
 def lone_node(counts: tuple[int, ...] = (12, 3, 6)) -> Node:

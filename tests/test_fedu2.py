@@ -55,7 +55,6 @@ def test_a_round_goes_to_the_weights_of_harmony_and_averages_statistics_by_sampl
     before = [weights_of(program.model) for program in programs]
     names = [name for name, _ in programs[0].model.named_parameters()]
     elsewhere = {name: value + 0.3 for name, value in before[0].items()}
-    programs[0]._begin(1)
     programs[0].start = elsewhere
     parts = {i: WeightsMessage(weights, {"samples": 20}) for i, weights in enumerate(before)}
     combined = programs[0].combine(parts)

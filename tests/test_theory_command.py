@@ -15,7 +15,7 @@ from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import proportion_gap, theorem1_gaps
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.studies.theory import Rounds, clustered_problem, iid_problem, run_theory, solve
+from ratemesh.studies.theory import clustered_problem, engine_of, iid_problem, run_theory, solve
 from ratemesh.studies.theory_checks import (
     STEPS,
     Pace,
@@ -151,7 +151,7 @@ def test_local_objectives_add_up_to_the_problem() -> None:
     for build in (iid_problem, clustered_problem):
         problem = build(Setting(nodes=3, classes=3, rank=2))
         found = problem.solution()
-        logs = Rounds(problem.programs(Pace(1, 0, 0, rounds=1), steps=0)).play(1).logs
+        logs = engine_of(problem.programs(Pace(1, 0, 0, rounds=1), steps=0)).play(1).logs
         m = sum(len(y) for y in found.y)
         for i, log in enumerate(logs):
             mine = next(found.parts[s] for s, part in enumerate(problem.parts) if i in part)
@@ -162,7 +162,7 @@ def test_local_objectives_add_up_to_the_problem() -> None:
 def test_the_cluster_objective_is_coupled_on_shared_labels_only() -> None:
     problem = clustered_problem(Setting(nodes=4, classes=4, rank=2))
     programs = problem.programs(Pace(eta=1, rho=1.0, gamma=0, rounds=1), steps=0)
-    Rounds(programs).play(1)
+    engine_of(programs).play(1)
     for program in programs:
         duals = program.state()["Y"].abs().amax((1, 2))
         assert bool(((duals > 0) == program.stats.held).all())
@@ -173,7 +173,7 @@ def test_the_rounds_are_gradient_descent_on_the_printed_objective() -> None:
     setting, pace = Setting(nodes=2, classes=2, rank=2), Pace(eta=0.05, rho=0.3, gamma=0.7, rounds=1)
     problem, plain = iid_problem(setting), iid_problem(setting)
     stats = plain.solution().stats
-    Rounds(problem.programs(pace)).play(1)
+    engine_of(problem.programs(pace)).play(1)
     for i, node in enumerate(plain.nodes):
         own, other = stats[i], stats[1 - i]
         for _ in range(STEPS):

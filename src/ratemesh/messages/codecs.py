@@ -44,12 +44,7 @@ def _symmetric(packed: Tensor, d: int) -> Tensor:
 class TriangleSpec(CodecSpec):
     """The upper triangle of every V_k, row by row: symmetric by construction."""
 
-    form: ClassVar[str]
-
-    @property
-    def numbers(self) -> Numbers:
-        """The format of the triangle's numbers."""
-        return FORMATS[self.form]
+    numbers: ClassVar[Numbers]
 
     def encode(self, V: Tensor, *, difference: bool = False) -> Parts:  # noqa: ARG002 - a triangle has any sign
         """Return the triangles (h, d(d+1)/2)."""
@@ -74,12 +69,8 @@ class TriangleSpec(CodecSpec):
 class Packed(TriangleSpec):
     """One triangle of every V_k in full: lossless, the default."""
 
-    form: ClassVar[str] = "packed"
+    numbers: ClassVar[Numbers] = FORMATS["packed"]
     lossless: ClassVar[bool] = True
-
-    def settle(self, V: Tensor) -> Tensor:
-        """Return V, which is what was sent."""
-        return V
 
     def label(self) -> str:
         """Say nothing."""
@@ -89,13 +80,13 @@ class Packed(TriangleSpec):
 class Half(TriangleSpec):
     """One triangle in float16."""
 
-    form: ClassVar[str] = "half"
+    numbers: ClassVar[Numbers] = FORMATS["half"]
 
 
 class Int8(TriangleSpec):
     """One triangle in eight bits, with a scale for each class."""
 
-    form: ClassVar[str] = "int8"
+    numbers: ClassVar[Numbers] = FORMATS["int8"]
 
 
 def codec_at(where: str) -> Any:

@@ -4,7 +4,6 @@ An array x has one row a class held, (h, ...). Every format knows how far each n
 accepted follows from how it was sent. The codecs that are built of these formats are in `codecs`.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
@@ -34,11 +33,6 @@ def refused(sender: int, reason: str) -> RatemeshError:
     return RatemeshError(f"the message of node {sender} was refused: {reason}.")
 
 
-def layout_bytes(layout: Layout) -> int:
-    """Return the bytes of parts with this layout."""
-    return sum(math.prod(shape) * (dtype.itemsize if dtype else FLOAT_BYTES) for shape, dtype in layout.values())
-
-
 def misshapen(payload: Payload, layout: Layout) -> str:
     """Say which tensor has another shape or type than in the layout, or is not finite; tensors not there are fine."""
     for name, (shape, dtype) in layout.items():
@@ -63,11 +57,11 @@ class Numbers:
         """Return the parts that carry x (h, ...)."""
         return {name: x}
 
-    def decode(self, name: str, parts: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
+    def decode(self, name: str, parts: Payload, dtype: torch.dtype) -> Tensor:
         """Return x̂ (h, ...)."""
         return parts[name].to(dtype)
 
-    def error(self, name: str, parts: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
+    def error(self, name: str, parts: Payload, dtype: torch.dtype) -> Tensor:
         """Return for every number of x̂ how far x may be from it, same shape."""
         return torch.zeros_like(parts[name], dtype=dtype)
 
@@ -75,7 +69,7 @@ class Numbers:
         """Return shapes and types of the parts that carry an array of this shape."""
         return {name: (shape, self.dtype)}
 
-    def fault(self, name: str, parts: Mapping[str, Tensor], most: float) -> str:  # noqa: ARG002 - int8 needs it
+    def fault(self, name: str, parts: Payload, most: float) -> str:  # noqa: ARG002 - int8 needs it
         """Say what cannot have been sent where no number is larger than `most`; empty when all can."""
         return ""
 
@@ -94,7 +88,7 @@ class HalfNumbers(Numbers):
         """Round to float16."""
         return {name: x.to(torch.float16)}
 
-    def error(self, name: str, parts: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
+    def error(self, name: str, parts: Payload, dtype: torch.dtype) -> Tensor:
         """Return half a unit in the last place."""
         return (parts[name].to(dtype).abs() * 2**-11).clamp(min=2**-25)
 
@@ -119,12 +113,12 @@ class ByteNumbers(Numbers):
         q = (x / _rows(per, x)).round().clamp(-self.LARGEST, self.LARGEST)
         return {name: q.to(torch.int8), f"{name}.scale": scale}
 
-    def decode(self, name: str, parts: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
+    def decode(self, name: str, parts: Payload, dtype: torch.dtype) -> Tensor:
         """Return s·q."""
         q = parts[name].to(dtype)
         return q * _rows(parts[f"{name}.scale"].to(dtype), q)
 
-    def error(self, name: str, parts: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
+    def error(self, name: str, parts: Payload, dtype: torch.dtype) -> Tensor:
         """Return half a step, the same for all numbers of a row."""
         q = parts[name]
         return _rows(self.STEP * parts[f"{name}.scale"].to(dtype), q).expand(q.shape)
@@ -133,7 +127,7 @@ class ByteNumbers(Numbers):
         """Return the numbers and their scales."""
         return {name: (shape, torch.int8), f"{name}.scale": (shape[:1], torch.float32)}
 
-    def fault(self, name: str, parts: Mapping[str, Tensor], most: float) -> str:
+    def fault(self, name: str, parts: Payload, most: float) -> str:
         """Refuse −128 and scales that no numbers have."""
         scale = parts[f"{name}.scale"]
         if bool((parts[name] < -self.LARGEST).any()):
@@ -196,10 +190,6 @@ class CodecSpec(NamedSpec):
     def layout(self, h: int, d: int, parts: Payload | None = None, *, difference: bool = False) -> Layout:
         """Return shapes and types of the parts for h classes: of these parts, or of the largest there can be."""
 
-    def size(self, h: int, d: int, *, means: bool) -> int:
-        """Return the bytes of V of h classes, and of their means; the most there can be, where the size varies."""
-        return layout_bytes(self.layout(h, d)) + (layout_bytes(self.numbers.layout("mu", (h, d))) if means else 0)
-
     def fault(self, parts: Payload, d: int, *, difference: bool = False) -> str:  # noqa: ARG002 - lowrank needs d
         """Say what no sender could have sent, before anything is decoded; empty when all can be."""
         return self.numbers.fault("V", parts, largest(difference=difference))
@@ -208,9 +198,9 @@ class CodecSpec(NamedSpec):
         """Return V̂ as a second moment again, positive semi-definite and of trace 1; here the nearest.
 
         A projection onto a convex set that holds the true V cannot raise the error. A slightly indefinite V̂ must not
-        get further, because I + (d/ε²)V̂ may have no logdet.
+        get further, because I + (d/ε²)V̂ may have no logdet. Where nothing is lost, V̂ is V.
         """
-        return nearest_moments(V)
+        return V if self.lossless else nearest_moments(V)
 
     def label(self) -> str:
         """Name the codec in tables, unless it is the default."""

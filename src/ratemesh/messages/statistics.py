@@ -1,5 +1,6 @@
 """Class statistics as a message: of every class held V as the codec sends it, the counts, and what the gauge needs."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -46,38 +47,12 @@ class View(NamedTuple):
 
 def message_bytes(codec: CodecSpec, h: int, num_classes: int, d: int, *, means: bool, frame: bool) -> int:
     """Return the bytes of a message about h of K classes (the most, where the size varies): V, K counts, extras."""
-    return codec.size(h, d, means=means) + FLOAT_BYTES * num_classes + (4 if frame else 0)
-
-
-def _out_of_turn(payload: Payload, view: View | None) -> str:
-    """Say why a difference cannot be added to what the receiver has; empty for whole messages."""
-    step = int(payload.get("step", torch.tensor(0)))
-    if step == 0:
-        return ""
-    if view is None or view.step != step - 1:
-        had = "none" if view is None else f"message {view.step}"
-        return f"it is a difference to message {step - 1}, the receiver has {had}; a whole message must come first"
-    return "" if torch.equal(view.held, payload["m"] > 0) else "a difference must be about the classes held before"
-
-
-def _seen(payload: Payload, d: int, codec: CodecSpec, view: View | None) -> View:
-    """Return what the receivers have after this message, as it was sent and not yet settled."""
-    m = payload["m"]
-    V = codec.decode(payload, d, m.dtype)
-    mu = codec.numbers.decode("mu", payload, m.dtype) if "mu" in payload else V.new_zeros(V.shape[:2])
-    step = int(payload.get("step", torch.tensor(0)))
-    if step and view is not None:
-        V, mu = view.V + V, view.mu + mu
-    return View(V, mu, m > 0, step)
-
-
-def _placed(m: Tensor, seen: View, codec: CodecSpec) -> ClassStats:
-    """Return the statistics with every class in its place, settled to second moments."""
-    d = seen.V.shape[-1]
-    V, mu = m.new_zeros(len(m), d, d), m.new_zeros(len(m), d)
-    V[seen.held] = codec.settle(seen.V)
-    mu[seen.held] = seen.mu
-    return ClassStats(V, mu, m)
+    layout = {**codec.layout(h, d), "m": ((num_classes,), None)}
+    if means:
+        layout |= codec.numbers.layout("mu", (h, d))
+    if frame:
+        layout["hops"] = ((), torch.int32)
+    return sum(math.prod(shape) * (dtype.itemsize if dtype else FLOAT_BYTES) for shape, dtype in layout.values())
 
 
 def _impossible(payload: Payload, seen: View, codec: CodecSpec) -> str:
@@ -143,17 +118,36 @@ class Stream:
 
     def read(self, payload: Payload, sender: int) -> StatsMessage:
         """Read and check what a sender packed, once and in order: a codec may remember it."""
-        view = self._views.get(sender)
-        fault = self._malformed(payload) or _out_of_turn(payload, view)
-        if not fault:
-            seen = _seen(payload, self.d, self.codec, view)
-            fault = _impossible(payload, seen, self.codec)
-        if fault:
+        if fault := self._malformed(payload):
             raise refused(sender, fault)
-        if self.codec.remembers:
+        codec, d, m = self.codec, self.d, payload["m"]
+        V_held = codec.decode(payload, d, m.dtype)
+        mu_held = codec.numbers.decode("mu", payload, m.dtype) if "mu" in payload else V_held.new_zeros(len(V_held), d)
+        step = int(payload["step"]) if codec.remembers else 0
+        if step:  # a difference
+            view = self._view_before(step, m > 0, sender)
+            V_held, mu_held = view.V + V_held, view.mu + mu_held
+        seen = View(V_held, mu_held, m > 0, step)
+        if fault := _impossible(payload, seen, codec):
+            raise refused(sender, fault)
+        if codec.remembers:
             self._views[sender] = seen
-        stats = _placed(payload["m"], seen, self.codec)
-        return StatsMessage(stats, int(payload.get("hops", torch.tensor(NO_FRAME))))
+        V, mu = m.new_zeros(len(m), d, d), m.new_zeros(len(m), d)
+        V[seen.held], mu[seen.held] = codec.settle(seen.V), seen.mu
+        return StatsMessage(ClassStats(V, mu, m), int(payload["hops"]) if "hops" in payload else NO_FRAME)
+
+    def _view_before(self, step: int, held: Tensor, sender: int) -> View:
+        """Return what difference number `step` is added to; refuse one that does not follow."""
+        view = self._views.get(sender)
+        if view is None or view.step != step - 1:
+            had = "none" if view is None else f"message {view.step}"
+            raise refused(
+                sender,
+                f"it is a difference to message {step - 1}, the receiver has {had}; a whole message must come first",
+            )
+        if not torch.equal(view.held, held):
+            raise refused(sender, "a difference must be about the classes held before")
+        return view
 
     def _malformed(self, payload: Payload) -> str:
         """Say what is wrong with names, types, shapes or values of the tensors; empty when nothing is."""
@@ -163,9 +157,8 @@ class Stream:
         if names := sorted(set(must) - payload.keys()) or sorted(payload.keys() - {*must, *means, "hops"}):
             held = f"{', '.join(codec.layout(0, d))} and m, perhaps {', '.join(means)} and hops"
             return f"it must hold {held}; lacking or unknown: {', '.join(names)}"
-        if fault := misshapen(
-            payload, {"m": ((self.num_classes,), self.dtype)}
-        ):  # m first: it says which classes are held
+        # m first: it says which classes are held.
+        if fault := misshapen(payload, {"m": ((self.num_classes,), self.dtype)}):
             return fault
         h = int((payload["m"] > 0).sum())
         layout = {**codec.layout(h, d, payload), **codec.numbers.layout("mu", (h, d)), "hops": ((), torch.int32)}

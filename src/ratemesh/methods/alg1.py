@@ -15,7 +15,6 @@ from torch import Tensor
 from ratemesh.core.consensus import Robust, majority
 from ratemesh.core.lagrangian import Coupling, lagrangian
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload
 from ratemesh.messages.statistics import StatsMessage
 from ratemesh.specs import Spec
 from ratemesh.training.coupled import CoupledSpec, Edges, Learner, weighed
@@ -73,6 +72,7 @@ class Alg1Program(NodeProgram):
         super().__init__(node, {"": self.learner.trainer})  # V^(0), l. 3
         self.gauge = Gauge(spec.gauge, root=node.index == 0)
         self.edges = self.kept["edges."] = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0, l. 2
+        self.readers["stats"] = self.edges.stream.read
 
     @property
     def _scale(self) -> float:
@@ -104,7 +104,3 @@ class Alg1Program(NodeProgram):
         self.stats = self.gauge.turn(self.encoder, self.stats, peers)  # ours
         terms, _ = lagrangian(weighed(self.stats, self.node.local), coupling, self.spec.eps2, self._scale)
         return self.edges.log(self.stats, terms, [peer.stats for peer in peers])
-
-    def read(self, tag: str, sender: int, payload: Payload) -> object:
-        """Return a neighbour's statistics; refuse what must not enter the mathematics."""
-        return self.edges.stream.read(payload, sender) if tag == "stats" else super().read(tag, sender, payload)

@@ -6,12 +6,13 @@ what D-SGD cannot give: one space with the nodes whose networks differ. All that
 the head of `cross_entropy` where it is on.
 """
 
+from functools import partial
+
 from pydantic import Field
 from torch import Tensor
 
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload
 from ratemesh.methods.alg1 import Alg1, Alg1Program
 from ratemesh.training.averaging import Scope, alike, averaged, read_weights, weights_bytes
 from ratemesh.training.classifier import supervised
@@ -55,14 +56,12 @@ class Alg1WeightsProgram(Alg1Program):
 
     spec: Alg1Weights
 
+    def __init__(self, spec: Alg1Weights, node: Node) -> None:
+        super().__init__(spec, node)
+        self.readers["weights"] = partial(read_weights, module=self.learner.modules)
+
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 1, and average what was trained before its statistics are computed."""
         heard, coupling = yield from self.learn(t)  # l. 3–12
         yield from averaged(self.learner.modules, alike(self.node, self.spec.scope))  # ours; the gauge is turned next
         return self.conclude(t, heard, coupling)  # l. 14–15
-
-    def read(self, tag: str, sender: int, payload: Payload) -> object:
-        """Return a neighbour's statistics, or a peer's weights and degree."""
-        if tag == "weights":
-            return read_weights(payload, self.learner.modules, sender)
-        return super().read(tag, sender, payload)

@@ -21,7 +21,6 @@ from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import Cluster, lacking_edges, memberships
 from ratemesh.graph.optimal_clusters import ClusterRule, clusters_by
-from ratemesh.messages.formats import Payload
 from ratemesh.messages.statistics import StatsMessage, Stream, message_bytes
 from ratemesh.training.coupled import CoupledSpec, Edges, Learner, weighed
 from ratemesh.training.gauge import PartialGauge, PartialGaugeSpec
@@ -134,16 +133,17 @@ class Alg3Program(NodeProgram):
     def __init__(self, spec: Alg3, node: Node) -> None:
         self.spec = spec
         self.plan = ClusterPlan.of(node)
-        copies = [node.encoder, *(copy.deepcopy(node.encoder) for _ in self.plan.mine[1:])]
-        self.replicas = {
-            s: Learner(spec, encoder, node, f"alg3 cluster {s}")
-            for s, encoder in zip(self.plan.mine, copies, strict=True)
-        }
+        self.replicas: dict[int, Learner] = {}
+        for s in self.plan.mine:
+            encoder = copy.deepcopy(node.encoder) if self.replicas else node.encoder
+            self.replicas[s] = Learner(spec, encoder, node, f"alg3 cluster {s}")
         super().__init__(node, {f"cluster.{s}.": replica.trainer for s, replica in self.replicas.items()})  # V^(0)
         self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
         self.edges = self.kept["edges."] = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0
         self.turns = {s: Stream(spec.codec, node.index, self.stats) for s in self.plan.mine}
         self.kept |= {f"turn {s}.": stream for s, stream in self.turns.items()}
+        self.readers["stats"] = self.edges.stream.read
+        self.readers |= {turn_tag(s): stream.read for s, stream in self.turns.items()}
 
     def round(self, t: int) -> Round:
         """Play round t of Algorithm 3."""
@@ -175,11 +175,6 @@ class Alg3Program(NodeProgram):
         )
         terms = self._terms(plan.mine[0], self.stats, known, coupling)
         return self.edges.log(self.stats, terms, [peer.stats for peer in peers.values()])
-
-    def read(self, tag: str, sender: int, payload: Payload) -> object:
-        """Return a peer's statistics, or what a cluster member hands over; refuse what must not be used."""
-        streams = {"stats": self.edges.stream, **{turn_tag(s): stream for s, stream in self.turns.items()}}
-        return streams[tag].read(payload, sender) if tag in streams else super().read(tag, sender, payload)
 
     def _warm_up(self) -> None:
         """Train with cross-entropy before anything is sent; the replicas start from the result."""

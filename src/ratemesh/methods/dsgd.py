@@ -5,11 +5,12 @@ data, then θ_i ← Σ_j W_ij θ_j with Metropolis weights. Parameters can only 
 nodes of different architecture do not talk. The representation is the encoder's unit vector, as for Algorithm 1.
 """
 
+from functools import partial
+
 from pydantic import Field
 
 from ratemesh.core.rates import rate_reduction
 from ratemesh.graph import Topology
-from ratemesh.messages.formats import Payload
 from ratemesh.metrics.geometry import overlap
 from ratemesh.training.averaging import Scope, alike, averaged, read_weights, weights_bytes
 from ratemesh.training.classifier import Classifier
@@ -50,6 +51,7 @@ class DSgdProgram(NodeProgram):
         self.classifier = Classifier(node.encoder, node.num_classes)
         self.trainer = LocalTrainer(self.classifier, node.local, node.seed, node.index, "dsgd")
         super().__init__(node, {"": self.trainer})
+        self.readers["weights"] = partial(read_weights, module=self.classifier)
 
     def round(self, t: int) -> Round:
         """Play round t: adapt, then combine."""
@@ -60,9 +62,3 @@ class DSgdProgram(NodeProgram):
         loss, correct = self.classifier.fit(node.X, node.y)
         rates = rate_reduction(self.stats, self.spec.eps2).numbers()
         return {**rates, "total": loss, "train_accuracy": correct, "overlap": overlap(self.stats)}
-
-    def read(self, tag: str, sender: int, payload: Payload) -> object:
-        """Return a peer's weights and degree; refuse weights that cannot be averaged with this node's."""
-        return (
-            read_weights(payload, self.classifier, sender) if tag == "weights" else super().read(tag, sender, payload)
-        )

@@ -35,8 +35,4 @@ class FedSimClrProgram(StarProgram):
 
     def objective(self, X: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - learns without labels
         """Return the contrastive loss of a batch's two views."""
-        return self.contrastive(self.model(X))
-
-    def contrastive(self, u: Tensor) -> Tensor:
-        """Return the loss of projections (2n, D)."""
-        return nt_xent(u, self.spec.temperature)
+        return nt_xent(self.model(X), self.spec.temperature)

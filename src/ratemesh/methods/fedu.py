@@ -17,6 +17,7 @@ after every step. Both views go through a network as one batch.
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from statistics import median
 from typing import ClassVar, Literal
 
@@ -76,17 +77,15 @@ class FedUProgram(StarProgram):
 
     def __init__(self, spec: FedU, node: Node) -> None:
         super().__init__(spec, node)
-        self.threshold = 0.0
         self.target = self.kept["target."] = copy.deepcopy(self.model.online)
-        self.moved = 0.0
-        self.took_over = True
 
     def train(self, t: int) -> float:
         """Train, and see how far the encoder moved."""
         watched = watched_weights(self.encoder)
         start = [weight.clone() for weight in watched]
         self.target.train()
-        loss = self.trainer.train(self.node.X, self.node.y, self.objective, t, self._follow)
+        after_step = partial(follow, self.target, self.model.online, self.spec.keep)
+        loss = self.trainer.train(self.node.X, self.node.y, self.objective, t, after_step)
         self.moved = float(torch.stack([(a - b).norm() for a, b in zip(watched, start, strict=True)]).mean())
         return loss
 
@@ -95,10 +94,6 @@ class FedUProgram(StarProgram):
         with torch.no_grad():
             target = self.target(X)
         return regression_loss(self.model(X), target)
-
-    def _follow(self) -> None:
-        """Let the target follow, after every step."""
-        follow(self.target, self.model.online, self.spec.keep)
 
     def message(self) -> dict[str, Tensor]:
         """Return what all send, and how far the encoder moved."""

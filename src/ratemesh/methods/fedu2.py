@@ -30,7 +30,7 @@ from ratemesh.methods.fedsimclr import FedSimClr, FedSimClrProgram
 from ratemesh.seeds import generator
 from ratemesh.training.averaging import WeightsMessage, min_norm_weights, weighted_mean, weights_of
 from ratemesh.training.protocol import Node, RoundLog
-from ratemesh.training.star import sphere
+from ratemesh.training.star import nt_xent, sphere
 
 LEAST_MASS = 0.1
 """Part of the mass that a plan must move; below it a regulariser is off without saying so."""
@@ -55,19 +55,11 @@ class FedU2Program(FedSimClrProgram):
 
     spec: FedU2
 
-    def __init__(self, spec: FedU2, node: Node) -> None:
-        super().__init__(spec, node)
-        self._begin(0)
-
-    def _begin(self, t: int) -> None:
-        """Remember the global model that the round begins with, and draw the round's uniform points anew."""
+    def train(self, t: int) -> float:
+        """Train from the global model, which `combine` needs again, with uniform points drawn anew."""
         self.start = weights_of(self.model)
         self.draw = generator(self.node.seed, "uniform", self.node.index, t)
         self.distances: list[float] = []
-
-    def train(self, t: int) -> float:
-        """Train from the global model."""
-        self._begin(t)
         return super().train(t)
 
     def objective(self, X: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - learns without labels
@@ -75,7 +67,7 @@ class FedU2Program(FedSimClrProgram):
         u = self.model(X)
         apart = sum((self._distance(view) for view in u.chunk(2)), start=u.new_zeros(()))
         self.distances.append(apart.item() / 2)
-        return self.contrastive(u) + self.spec.weight * apart
+        return nt_xent(u, self.spec.temperature) + self.spec.weight * apart
 
     def _distance(self, u: Tensor) -> Tensor:
         if self.spec.uniformity == "sliced":
@@ -155,9 +147,6 @@ def unbalanced_plan(C: Tensor, tau: float, *, steps: int = 20) -> Tensor:
     kernel = (-C / (2 * tau)).exp()
     plan = torch.full_like(C, 1 / (n * m))
     for _ in range(steps):
-        plan = (
-            plan
-            * kernel
-            / (n * plan.sum(1, keepdim=True) * m * plan.sum(0)).sqrt().clamp(min=torch.finfo(C.dtype).tiny)
-        )
+        marginals = n * plan.sum(1, keepdim=True) * m * plan.sum(0)
+        plan = plan * kernel / marginals.sqrt().clamp(min=torch.finfo(C.dtype).tiny)
     return plan

@@ -75,9 +75,7 @@ class Orchestra(StarSpec):
         hidden, D = self.hidden * d, self.projection * d
         with seeded(node.seed, self.title, "heads"):
             first, second = nn.Linear(d, hidden, bias=False), nn.Linear(hidden, D, bias=False)
-            projector = nn.Sequential(
-                *(first, nn.BatchNorm1d(hidden), nn.ReLU(), second), nn.BatchNorm1d(D, affine=False)
-            )
+            projector = nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), second, nn.BatchNorm1d(D, affine=False))
             return Turning(Projected(node.encoder, projector), nn.Linear(D, max(self.rotations, 1)))
 
     def bytes_sent(self, node: Node) -> int:

@@ -154,8 +154,9 @@ def resume_beside(folders: Sequence[Path], jobs: int, followers: Mapping[Path, F
                 if folder in followers:
                     followers[folder].look()
                 if ended:
-                    failed += [folder] if process.returncode else []
                     del running[folder]
+                    if process.returncode:
+                        failed.append(folder)
     finally:
         stop(list(running.values()))
     if failed:

@@ -54,8 +54,7 @@ def run_demo(out: Path, progress: Callable[[str, int], Progress], rounds: int = 
     rows = []
     for name, settings in ROWS.items():
         table = {**merged(SETTING, settings), "rounds": rounds}
-        result = run(table, out / name, progress=progress(name, rounds))
-        rows.append(result.metrics)
+        rows.append(run(table, out / name, progress=progress(name, rounds)).metrics)
     summary, figure = out / "summary.json", out / "structure.png"
     write_json(summary, [summarise(row) for row in rows])
     draw_structure(out / "ratemesh", figure)

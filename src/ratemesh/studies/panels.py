@@ -13,6 +13,7 @@ from typing import Any
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, load_config, make_config
 from ratemesh.specs import nearest
+from ratemesh.studies.compare import budget
 
 PANELS = ("mnist-iid", "mnist-4x5", "mnist-5x4", "cifar10-iid", "cifar10-4x5", "cifar10-5x4", "cifar100-iid")
 """Data set, and who has what: the same distribution everywhere, or so many nodes with so many labels each."""
@@ -148,8 +149,7 @@ def _own(row: Row, first: Config) -> dict[str, Any]:
 
 def _rounds(row: Row, config: Config, first: Config) -> int:
     """Return the rounds that give a row as many passes over the data as the first one has."""
-    passes = first.rounds * first.local.epochs + first.method.epochs_before - config.method.epochs_before
-    rounds, rest = divmod(passes, config.local.epochs)
+    rounds, rest = divmod(budget(first) - config.method.epochs_before, config.local.epochs)
     if rest:
         raise InputError(
             f"method.warm_start.epochs must be a multiple of local.epochs = {config.local.epochs}, so that row "

@@ -19,12 +19,14 @@ from ratemesh.report.wording import DASH, in_bytes, in_count, in_digits, own_cel
 from ratemesh.studies.compare import Track, run_comparison
 from ratemesh.studies.panels import ROWS
 
-COST = {
-    "bytes_per_round": "Bytes a round",
-    "bytes_total": "Bytes in all",
-    "sample_passes": "Sample passes",
-    "cpu_seconds": "CPU seconds",
+COST: dict[str, tuple[str, Callable[[float], str]]] = {
+    "bytes_per_round": ("Bytes a round", in_bytes),
+    "bytes_total": ("Bytes in all", in_bytes),
+    "sample_passes": ("Sample passes", in_count),
+    "cpu_seconds": ("CPU seconds", lambda value: in_digits(round(value)) if math.isfinite(value) else DASH),
 }
+"""Headings of what a row cost, and how each number is written."""
+
 SERVER = (
     "The server of FedU², FedSimCLR, FedU and Orchestra is a duty of one of the nodes, whose own share crosses no "
     "edge: beside the nodes it would send N/(N − 1) times as many bytes."
@@ -33,12 +35,12 @@ SERVER = (
 
 @dataclass(frozen=True)
 class Line:
-    """A printed row: whose it is, and its cells by column."""
+    """A printed row: whose it is, its cells by column, and which notes mark them."""
 
     method: str
     whose: str
     cells: Mapping[str, str]
-    doubtful: frozenset[str] = frozenset()
+    marks: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -73,31 +75,26 @@ def make_table(out: Path, dataset: str) -> Table:
     for row in ROWS:
         if row.name in runs:
             run = runs[row.name]
-            lines.append(Line(row.title, _often(run), {**own_cells(run), **cost_cells(run)}))
-            numbers[row.name] = _numbers(run)
+            whose = f"ours, {len(run.complete)} trials" if run.complete else "ours"
+            cost = costs(run)
+            cells = {**own_cells(run), **{key: written(cost[key]) for key, (_, written) in COST.items()}}
+            lines.append(Line(row.title, whose, cells, {}))
+            numbers[row.name] = {**_numbers(run), **cost}
         if row.title in cited:
-            cells = cited[row.title].cells
-            doubtful = frozenset(column for column, cell in cells.items() if cell.doubtful)
-            lines.append(Line(row.title, "paper", {column: cell.text for column, cell in cells.items()}, doubtful))
+            paper = cited[row.title].cells
+            cells = {column: cell.text for column, cell in paper.items()}
+            marks = {
+                column: "[1][2]" if cell.doubtful else "[1]" for column, cell in paper.items() if cell.text != DASH
+            }
+            lines.append(Line(row.title, "paper", cells, marks))
     notes = [SERVER, *([f"[1] Cited, not measured here: {SOURCE}"] if cited else [])]
-    notes += [f"[2] {DOUBT}"] if any(line.doubtful for line in lines) else []
+    notes += [f"[2] {DOUBT}"] if any("[1][2]" in line.marks.values() for line in lines) else []
     return Table(dataset, lines, notes, {"schema": SCHEMA, "dataset": dataset, "rows": numbers})
 
 
 def _runs(out: Path) -> dict[str, Run]:
     """Return the rows that are there, by the name of their folder."""
     return {run.name: run for run in open_runs([out / row.name for row in ROWS if (out / row.name).is_dir()])[0]}
-
-
-def cost_cells(run: Run) -> dict[str, str]:
-    """Return what a run cost, trials on average."""
-    found = costs(run)
-    return {
-        "bytes_per_round": in_bytes(found["bytes_per_round"]),
-        "bytes_total": in_bytes(found["bytes_total"]),
-        "sample_passes": in_count(found["sample_passes"]),
-        "cpu_seconds": in_digits(round(value)) if math.isfinite(value := found["cpu_seconds"]) else DASH,
-    }
 
 
 def costs(run: Run) -> dict[str, float]:
@@ -118,29 +115,18 @@ def _numbers(run: Run) -> dict[str, Any]:
     keys = [*(key for column in COLUMNS.values() for key in column.metrics), "acc_knn"]
     means = {key: number(run.metrics.get(key)) for key in keys}
     half = {f"{key}_half_width": run.intervals[key].half_width for key in keys if key in run.intervals}
-    return {"method": run.metrics.get("method"), "trials": len(run.complete) or 1, **means, **half, **costs(run)}
-
-
-def _often(run: Run) -> str:
-    done = len(run.complete)
-    return f"ours, {done} trials" if done else "ours"
-
-
-def _cells(line: Line, mark: Callable[[str], str]) -> list[str]:
-    """Return a line's cells; what is cited says so, and what cannot be right as well."""
-    if line.whose != "paper":
-        return [line.cells.get(column, DASH) for column in (*COLUMNS, *COST)]
-    marks = {column: mark("[1][2]" if column in line.doubtful else "[1]") for column in COLUMNS}
-    cells = {column: text if text == DASH else f"{text}{marks[column]}" for column, text in line.cells.items()}
-    return [cells.get(column, "") for column in (*COLUMNS, *COST)]
-
-
-def _headings() -> list[str]:
-    return ["Method", "", *(column.heading for column in COLUMNS.values()), *COST.values()]
+    return {"method": run.metrics.get("method"), "trials": len(run.complete) or 1, **means, **half}
 
 
 def _rows(table: Table, mark: Callable[[str], str]) -> list[list[str]]:
-    return [[line.method, line.whose, *_cells(line, mark)] for line in table.lines]
+    """Return the headings and all lines; what is cited says so, and what cannot be right as well."""
+    headings = [*(column.heading for column in COLUMNS.values()), *(heading for heading, _ in COST.values())]
+    rows = [["Method", "", *headings]]
+    for line in table.lines:
+        marks = {column: mark(words) for column, words in line.marks.items()}
+        cells = [line.cells.get(column, "") + marks.get(column, "") for column in (*COLUMNS, *COST)]
+        rows.append([line.method, line.whose, *cells])
+    return rows
 
 
 def as_text(table: Table) -> str:
@@ -148,7 +134,7 @@ def as_text(table: Table) -> str:
 
     Columns are as wide as their widest cell; numbers stand at the right.
     """
-    rows = [_headings(), *_rows(table, lambda words: f" {words}")]
+    rows = _rows(table, lambda words: f" {words}")
     widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
     aligned = [
         "  ".join(
@@ -163,14 +149,14 @@ def as_text(table: Table) -> str:
 def as_markdown(table: Table) -> str:
     """Return the table in Markdown."""
     rule = ["---", "---", *["---:"] * (len(COLUMNS) + len(COST))]
-    rows = [_headings(), rule, *_rows(table, lambda words: f" {words}")]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    headings, *rows = _rows(table, lambda words: f" {words}")
+    body = "\n".join(f"| {' | '.join(row)} |" for row in [headings, rule, *rows])
     return "\n\n".join([f"### Table I, {table.dataset}", body, *table.notes]) + "\n"
 
 
 def as_latex(table: Table) -> str:
     """Return the table in LaTeX; it needs no package."""
-    rows = [_headings(), *_rows(table, lambda words: f"\\textsuperscript{{{words}}}")]
+    rows = _rows(table, lambda words: f"\\textsuperscript{{{words}}}")
     lines = [" & ".join(map(_latex, row)) + r" \\" for row in rows]
     columns = "ll" + "r" * (len(COLUMNS) + len(COST))
     head = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", lines[0], r"\hline"]

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import torch
@@ -21,11 +22,10 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.engines.inprocess import LocalSites
 from ratemesh.engines.protocol import SiteFactory
-from ratemesh.engines.rounds import Played, play_round
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import preset_for
 from ratemesh.experiment.storage import write_json
-from ratemesh.graph.clusters import label_cover_clusters
+from ratemesh.graph.clusters import label_cover_clusters, memberships
 from ratemesh.graph.topology import Complete, Ring, Topology
 from ratemesh.methods import METHODS
 from ratemesh.methods.alg1 import Alg1Program
@@ -90,15 +90,16 @@ class Problem:
     parts: list[tuple[int, ...]]
     eps2: float
 
-    def part(self, s: int, stats: Sequence[ClassStats]) -> ClassStats:
-        """Return the statistics of part s; a node in S_i parts counts 1/S_i in each."""
-        return ClassStats.sum(stats[i].scaled(1 / sum(i in p for p in self.parts)) for i in self.parts[s])
+    def part_stats(self, stats: Sequence[ClassStats]) -> list[ClassStats]:
+        """Return the statistics of every part; a node in S_i parts counts 1/S_i in each."""
+        S = memberships(self.parts, len(stats))
+        return [ClassStats.sum(stats[i].scaled(1 / S[i]) for i in part) for part in self.parts]
 
     def solution(self) -> Solution:
         """Return where the features are now."""
         Z, y = [encode(node.encoder, node.X) for node in self.nodes], [node.y for node in self.nodes]
         stats = [ClassStats.of(*pair, self.nodes[0].num_classes) for pair in zip(Z, y, strict=True)]
-        return Solution(Z, y, stats, [self.part(s, stats) for s in range(len(self.parts))])
+        return Solution(Z, y, stats, self.part_stats(stats))
 
     def programs(self, pace: Pace, steps: int = STEPS) -> list[Program]:
         """Return the method's programs as printed, with T' = `steps`; their rounds change the nodes' features."""
@@ -157,32 +158,21 @@ def clustered_problem(setting: Setting) -> Problem:
     return make_problem("alg3", features, Complete(name="complete", nodes=N).build(setting.seed), setting)
 
 
-class Rounds:
-    """Plays rounds of programs in this process, on the engine's own sites; these are never saved or asked for more."""
-
-    def __init__(self, programs: Sequence[Program]) -> None:
-        self.programs = programs
-        self._sites = LocalSites(cast("SiteFactory", self), range(len(programs)))
-
-    def site(self, index: int) -> Program:
-        """Return the program of a node, where an engine would have its site made."""
-        return self.programs[index]
-
-    def play(self, t: int) -> Played:
-        """Play round t of all programs."""
-        return play_round(self._sites, len(self.programs), t)
+def engine_of(programs: Sequence[Program]) -> LocalSites:
+    """Return an engine whose sites are the programs themselves; these are never saved or asked for more."""
+    factory = SimpleNamespace(site=lambda index: programs[index])
+    return LocalSites(cast("SiteFactory", factory), range(len(programs)))
 
 
 def solve(problem: Problem, rounds: int) -> Solved:
     """Descend until the properties show; the paper weighs node i by m_i/m, so steps grow and coupling falls with N."""
     N, start = len(problem.nodes), problem.solution()
     programs = problem.programs(Pace(eta=N / 4, rho=0.8 / N, gamma=2 / N, rounds=rounds))
-    engine = Rounds(programs)
+    engine = engine_of(programs)
     jensen, apart = [], []
     for t in range(1, rounds + 1):
         stats = [program.stats for program in programs]
-        parts = [problem.part(s, stats) for s in range(len(problem.parts))]
-        jensen.append(decomposition_gaps(parts, problem.eps2)[0])
+        jensen.append(decomposition_gaps(problem.part_stats(stats), problem.eps2)[0])
         apart.append(consensus(stats))
         engine.play(t)
     return Solved(start, problem.solution(), jensen, apart)
@@ -207,10 +197,10 @@ def converge(setting: Setting) -> list[Bounded]:
 
 def watch(setting: Setting, pace: Pace) -> Seen:
     """Run Algorithm 1 on (opt1) and return what Theorem 2 speaks of."""
-    untrained = Rounds(iid_problem(setting).programs(pace, steps=0)).play(1).logs
+    untrained = engine_of(iid_problem(setting).programs(pace, steps=0)).play(1).logs
     programs = iid_problem(setting).programs(pace)
     slopes = [gradients(cast("Alg1Program", program).learner.trainer) for program in programs]
-    engine = Rounds(programs)
+    engine = engine_of(programs)
     for t in range(1, pace.rounds + 1):
         engine.play(t)
     gradient2, smoothness = torch.zeros(pace.rounds, dtype=torch.float64), 0.0

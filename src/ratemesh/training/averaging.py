@@ -54,7 +54,7 @@ class WeightsMessage:
 
 
 def read_weights(
-    payload: Payload, module: nn.Module, sender: int, least: Mapping[str, Tensor] = DEGREE
+    payload: Payload, sender: int, module: nn.Module, least: Mapping[str, Tensor] = DEGREE
 ) -> WeightsMessage:
     """Read weights of a network like `module`; refuse those of another one, and what is not finite.
 
@@ -102,8 +102,7 @@ def min_norm_weights(gram: Tensor) -> Tensor:
     non-negative least squares: for x ≥ 0 of any given sum s, xᵀGx + (s − 1)² is smallest in the direction of α.
     """
     values, vectors = torch.linalg.eigh(gram.double())
-    root = (
-        vectors * (values / values[-1].clamp(min=torch.finfo(values.dtype).tiny)).clamp(min=0).sqrt()
-    )  # G = root rootᵀ
+    largest = values[-1].clamp(min=torch.finfo(values.dtype).tiny)
+    root = vectors * (values / largest).clamp(min=0).sqrt()  # root rootᵀ = G / largest
     x, _ = nnls(torch.cat([root.mT, torch.ones(1, len(gram))]).numpy(), [0.0] * len(gram) + [1.0])
     return torch.from_numpy(x / x.sum()).to(gram)

@@ -1,10 +1,9 @@
 """An encoder with a linear classifier on top: warm starts, cross-entropy beside −ΔR, and supervised baselines."""
 
-import torch
 from torch import Tensor, nn
 
 from ratemesh.encoders import Encoder
-from ratemesh.training.local import ENCODE_BATCH
+from ratemesh.training.local import encode
 
 
 class Classifier(nn.Module):
@@ -36,11 +35,9 @@ class Classifier(nn.Module):
         """Return the cross-entropy of a batch."""
         return nn.functional.cross_entropy(self(X), y)
 
-    @torch.no_grad()
     def fit(self, X: Tensor, y: Tensor) -> tuple[float, float]:
         """Return mean cross-entropy and accuracy on samples (m, ...), in eval mode."""
-        self.eval()
-        logits = torch.cat([self(part) for part in X.split(ENCODE_BATCH)])
+        logits = encode(self, X)
         loss = nn.functional.cross_entropy(logits, y)
         return float(loss), float((logits.argmax(1) == y).double().mean())
 

@@ -84,11 +84,6 @@ class WarmStartSpec(Spec):
         """Return the settings of local training with this many epochs and rows."""
         return local.model_copy(update={"epochs": self.epochs, "batch_size": self.batch_size})
 
-    def check(self, counts: Tensor, local: LocalSpec) -> None:
-        """Refuse batches that cannot be balanced; counts (N, K) are samples per node and class."""
-        if self.epochs:
-            self.within(local).check_balance(counts, "method.warm_start.batch_size")
-
 
 class CoupledSpec(MethodSpec):
     """Settings of Algorithms 1 and 3: those of the augmented Lagrangian, and the switches."""
@@ -117,7 +112,8 @@ class CoupledSpec(MethodSpec):
 
     def check(self, topology: Topology, counts: Tensor, local: LocalSpec) -> list[str]:
         """Refuse a warm start whose batches cannot be balanced; say which labels' holders no edges join."""
-        self.warm_start.check(counts, local)
+        if self.warm_start.epochs:
+            self.warm_start.within(local).check_balance(counts, "method.warm_start.batch_size")
         return split_in_words(topology, [row.nonzero().flatten().tolist() for row in counts])
 
     def stats_bytes(self, held: int, num_classes: int, d: int) -> int:

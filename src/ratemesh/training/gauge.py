@@ -47,12 +47,14 @@ class Gauge:
         framed = [peer for peer in peers if peer.hops != NO_FRAME]
         if not (self.spec.enabled and framed):
             return stats
-        nearest = min(peer.hops for peer in framed)
         new = self.hops == NO_FRAME
         if new:
+            nearest = min(peer.hops for peer in framed)
             framed = [peer for peer in framed if peer.hops == nearest]
             self.hops = nearest + 1
-        target = ClassStats.sum([*(peer.stats for peer in framed), *([] if new else [stats])])
+        else:
+            framed.append(StatsMessage(stats, self.hops))
+        target = ClassStats.sum(peer.stats for peer in framed)
         Q = self.best_turn(stats, target, new=new)
         encoder.turn(Q)
         return stats.rotated(Q)
@@ -80,9 +82,7 @@ class PartialGauge(Gauge):
     lacks into two different places.
     """
 
-    def __init__(self, spec: PartialGaugeSpec, *, root: bool) -> None:
-        super().__init__(spec, root=root)
-        self.away = spec.away
+    spec: PartialGaugeSpec
 
     def turn_towards(
         self,
@@ -112,7 +112,7 @@ class PartialGauge(Gauge):
             return stats
         target = ClassStats.sum(peer.stats for peer in framed)
         not_held = (~stats.held).to(stats.V.dtype)
-        Q = self.best_turn(stats, target, new=new, away=self.away * torch.einsum("k,kab->ab", not_held, target.V))
+        Q = self.best_turn(stats, target, new=new, away=self.spec.away * torch.einsum("k,kab->ab", not_held, target.V))
         turned = stats.rotated(Q)
         settled = not new and len(framed) == len(peers)
         if settled and objective(turned) > objective(stats):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -64,6 +65,7 @@ class LocalSpec(Spec):
             check_room(self.batch_size, int((counts > 0).sum(1).max()), where)
 
 
+@dataclass(eq=False)
 class LocalTrainer:
     """Mini-batch training on one node's shard; keeps the optimisers between rounds.
 
@@ -75,20 +77,20 @@ class LocalTrainer:
             augmented on its own.
     """
 
-    def __init__(
-        self, modules: nn.Module, local: LocalSpec, seed: int, node: int, purpose: str, *, views: int = 1
-    ) -> None:
-        self.modules = modules
-        self.local = local
-        self.seed = seed
-        self.node = node
-        self.purpose = purpose
-        self.views = views
-        self.optimizers = make_optimizers(modules, local.optimizer, local.lr, local.weight_decay)
+    modules: nn.Module
+    local: LocalSpec
+    seed: int
+    node: int
+    purpose: str
+    views: int = 1
+
+    def __post_init__(self) -> None:
+        local = self.local
+        self.optimizers = make_optimizers(self.modules, local.optimizer, local.lr, local.weight_decay)
         self.sample_passes = 0
 
     def train(
-        self, X: Tensor, y: Tensor, objective: Objective, t: int, after_step: Callable[[], None] | None = None
+        self, X: Tensor, y: Tensor, objective: Objective, t: int, after_step: Callable[[], None] = lambda: None
     ) -> float:
         """Minimise `objective` for the local epochs of round t; return its mean over the steps, NaN without any.
 
@@ -97,8 +99,9 @@ class LocalTrainer:
         """
         self.local.check(tuple(X.shape[1:]))
         self.modules.train()
-        for group in (group for optimizer in self.optimizers.values() for group in optimizer.param_groups):
-            group["lr"] = group["share"] * self.local.lr_at(t)
+        for optimizer in self.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = group["share"] * self.local.lr_at(t)
         place = (self.seed, "train", self.node, self.purpose, t)
         changes = generator(*place, "augment")
         losses = []
@@ -117,22 +120,28 @@ class LocalTrainer:
                 for optimizer in self.optimizers.values():
                     optimizer.step()
                 self.sample_passes += len(rows)
-                if after_step is not None:
-                    after_step()
+                after_step()
         return sum(losses) / len(losses) if losses else math.nan
 
+    @torch.no_grad()
     def stats(self, encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int, t: int) -> ClassStats:
-        """Return the statistics of the whole shard after round t, or say where the numbers were lost."""
+        """Return the statistics of the whole shard after round t, streamed, encoder in eval mode.
+
+        Raises:
+            NonFiniteError: says where the numbers were lost.
+        """
+        encoder.eval()
+        parts = zip(X.split(ENCODE_BATCH), y.split(ENCODE_BATCH), strict=True)
         try:
-            return shard_stats(encoder, X, y, num_classes)
+            return ClassStats.sum(ClassStats.of(encoder(part), labels, num_classes) for part, labels in parts)
         except NonFiniteFeaturesError as lost:
             raise self._error("features", math.nan, lost.label, t) from None
 
     def _lost(self, loss: float, X: Tensor, y: Tensor, t: int) -> NonFiniteError:
         """Find the class whose features are no longer numbers."""
         with torch.no_grad():
-            bad = [~torch.isfinite(out).flatten(1).all(1) for out in [self.modules(X)]]
-        label = int(y[bad[0]][0]) if bool(bad[0].any()) else int(y.mode().values)
+            finite = torch.isfinite(self.modules(X)).flatten(1).all(1)
+        label = int(y.mode().values if finite.all() else y[~finite][0])
         return self._error("loss", loss, label, t)
 
     def _error(self, what: str, value: float, label: int, t: int) -> NonFiniteError:
@@ -179,30 +188,11 @@ def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-def batches(y: Tensor, local: LocalSpec, draw: torch.Generator) -> Iterator[Tensor]:
-    """Yield shuffled index batches of all epochs, equal in size to within one row: no tiny last batch."""
-    if local.balance:
-        yield from balanced_batches(y, local.batch_size, local.epochs, draw)
-        return
-    rows = len(y)
-    parts = max(1, min(-(-rows // local.batch_size), rows // 2))
-    for _ in range(local.epochs):
-        yield from torch.randperm(rows, generator=draw).tensor_split(parts)
-
-
 @torch.no_grad()
 def encode(encoder: nn.Module, X: Tensor) -> Tensor:
     """Return the features (m, d) of all samples, encoder in eval mode."""
     encoder.eval()
     return torch.cat([encoder(part) for part in X.split(ENCODE_BATCH)])
-
-
-@torch.no_grad()
-def shard_stats(encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int) -> ClassStats:
-    """Return the class statistics of a whole shard, streamed, encoder in eval mode."""
-    encoder.eval()
-    parts = zip(X.split(ENCODE_BATCH), y.split(ENCODE_BATCH), strict=True)
-    return ClassStats.sum(ClassStats.of(encoder(part), labels, num_classes) for part, labels in parts)
 
 
 def check_room(batch_size: int, classes: int, where: str = "batch_size") -> None:
@@ -215,24 +205,25 @@ def check_room(batch_size: int, classes: int, where: str = "batch_size") -> None
         )
 
 
-def balanced_batches(y: Tensor, batch_size: int, epochs: int, draw: Generator) -> Iterator[Tensor]:
-    """Yield index batches, of equal size to within one row a class, with equally many rows of every class in `y`.
+def batches(y: Tensor, local: LocalSpec, draw: Generator) -> Iterator[Tensor]:
+    """Yield shuffled index batches of all epochs, equal in size to within one row a class: no tiny last batch.
 
-    An epoch goes once through the largest class; samples of rarer classes come again, all as often as each other to
-    within once, shuffled anew every time. So an epoch has K_held · max_k m_k rows, not m.
+    With `local.balance` they have equally many rows of every class in `y`: an epoch goes once through the largest
+    class; samples of rarer classes come again, all as often as each other to within once, shuffled anew every time. So
+    an epoch has K_held · max_k m_k rows, not m. Otherwise all samples count as one class.
 
     Args:
         y: (m,) labels of the node's samples; classes without samples do not count.
-        batch_size: rows of a batch at most.
     """
     if len(y) == 0:
         raise InputError("y must hold labels to make batches of; got none. Give the node data.")
-    classes = [torch.nonzero(y == k).flatten() for k in torch.unique(y)]
-    check_room(batch_size, len(classes))
+    kinds = y if local.balance else torch.zeros_like(y)
+    classes = [torch.nonzero(kinds == k).flatten() for k in torch.unique(kinds)]
+    check_room(local.batch_size, len(classes))
     most = max(len(rows) for rows in classes)
-    parts = -(-most // (batch_size // len(classes)))
+    parts = -(-most // (local.batch_size // len(classes)))
     parts = max(1, min(parts, most * len(classes) // 2))  # no batch of one row
-    for _ in range(epochs):
+    for _ in range(local.epochs):
         columns = [_repeated(rows, most, draw).tensor_split(parts) for rows in classes]
         yield from (torch.cat(pieces) for pieces in zip(*columns, strict=True))
 

@@ -5,8 +5,8 @@ with what arrived, and returns its log. It never learns where the other nodes ru
 runs inside one process, in many, or across a network.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -88,6 +88,7 @@ class Program(Protocol):
     def sample_passes(self) -> int:
         """Samples that went through a training step so far."""
 
+    @abstractmethod
     def round(self, t: int) -> Round:
         """Play round t, counted from 1."""
 
@@ -119,12 +120,13 @@ class Stateful(Protocol):
         """Go on from a state that `state_dict` returned."""
 
 
-class NodeProgram(ABC):
+class NodeProgram(Program):
     """What the programs in here have in common: trainers, the statistics of the whole shard, and their state.
 
     Attributes:
         trainers: what is trained, by the prefix that its tensors have in a state.
         kept: these and all else that has a state, in the same way; methods add what they have.
+        readers: by tag, what reads a payload of a sender; methods add those of the messages that they know.
     """
 
     def __init__(self, node: Node, trainers: Mapping[str, LocalTrainer]) -> None:
@@ -132,6 +134,7 @@ class NodeProgram(ABC):
         self.encoder = node.encoder
         self.trainers = trainers
         self.kept: dict[str, Stateful] = dict(trainers)
+        self.readers: dict[str, Callable[[Payload, int], Any]] = {}
         self.stats = self.shard_stats(0)
 
     @property
@@ -139,18 +142,16 @@ class NodeProgram(ABC):
         """Samples that went through a training step so far, of all trainers together."""
         return sum(trainer.sample_passes for trainer in self.trainers.values())
 
-    @abstractmethod
-    def round(self, t: int) -> Round:
-        """Play round t, counted from 1."""
-
     def shard_stats(self, t: int) -> ClassStats:
         """Return the statistics of all samples of the node after round t."""
         node, trainer = self.node, next(iter(self.trainers.values()))
         return trainer.stats(self.encoder, node.X, node.y, node.num_classes, t)
 
-    def read(self, tag: str, sender: int, payload: Payload) -> Any:  # noqa: ARG002 - methods read what they know
-        """Refuse a message that the method does not know."""
-        raise refused(sender, f"'{tag}' is no message of this method")
+    def read(self, tag: str, sender: int, payload: Payload) -> Any:
+        """Return what a message says; refuse one that the method does not know."""
+        if tag not in self.readers:
+            raise refused(sender, f"'{tag}' is no message of this method")
+        return self.readers[tag](payload, sender)
 
     def state(self) -> dict[str, Tensor]:
         """Return the statistics, and the state of all that has one."""

@@ -171,7 +171,7 @@ class StarProgram(NodeProgram):
         """Return what a message to the server (`up`) or its answer says."""
         if tag != "weights":
             return super().read(tag, sender, payload)
-        return read_weights(payload, self.model, sender, self.spec.numbers_up if up else self.spec.numbers_down)
+        return read_weights(payload, sender, self.model, self.spec.numbers_up if up else self.spec.numbers_down)
 
     def accept(self, answer: WeightsMessage) -> None:
         """Take over what came down."""
