@@ -54,11 +54,6 @@ class Curve:
         """The means that are known."""
         return [value for value in self.mean if math.isfinite(value)]
 
-    @property
-    def known(self) -> bool:
-        """Whether any round has a value."""
-        return bool(self.values)
-
 
 @dataclass
 class Run:

@@ -68,7 +68,7 @@ def run_table(
 def make_table(out: Path, dataset: str) -> Table:
     """Read the rows that are there, and set the paper's beside them where it has any."""
     runs = _runs(out)
-    cited = {row.method: row for row in TABLE.get(dataset, ())}
+    cited = TABLE.get(dataset, {})
     lines, numbers = [], {}
     for row in ROWS:
         if row.name in runs:
@@ -76,7 +76,7 @@ def make_table(out: Path, dataset: str) -> Table:
             lines.append(Line(row.title, _often(run), {**own_cells(run), **cost_cells(run)}))
             numbers[row.name] = _numbers(run)
         if row.title in cited:
-            cells = cited[row.title].cells
+            cells = cited[row.title]
             doubtful = frozenset(column for column, cell in cells.items() if cell.doubtful)
             lines.append(Line(row.title, "paper", {column: cell.text for column, cell in cells.items()}, doubtful))
     notes = [SERVER, *([f"[1] Cited, not measured here: {SOURCE}"] if cited else [])]
