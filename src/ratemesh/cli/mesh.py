@@ -84,10 +84,11 @@ def router(
     spec = load_router(config, insecure=insecure)
     session = open_session(spec.link(), None, spec.fingerprint().hex())
     told_to_end = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: told_to_end.set())
+    before = {n: signal.signal(n, lambda *_: told_to_end.set()) for n in (signal.SIGINT, signal.SIGTERM)}
     screen.say(f"{spec.router.name}  passes on what comes to {', '.join(spec.router.listen)}; Ctrl-C ends it.")
     told_to_end.wait()
+    for number, handler in before.items():  # a second Ctrl-C ends it, however long closing takes
+        signal.signal(number, handler)
     session.close()
 
 

@@ -133,6 +133,10 @@ class Run:
             value = value[step]
         return value
 
+    def final(self, key: str) -> float:
+        """Return a final number; NaN where it is not known."""
+        return number(self.metrics.get(key))
+
     def half_width(self, key: str) -> float:
         """Return the half-width of the interval of a final number over trials; NaN without one."""
         return self.intervals[key].half_width if key in self.intervals else math.nan

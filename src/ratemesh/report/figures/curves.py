@@ -185,7 +185,7 @@ def points(run: Run, *, aware: bool = False) -> list[Point]:
     sent = itertools.accumulate(number(record.get("bytes")) for record in run.records)
     found = [(total, record.get("evaluation")) for total, record in zip(sent, run.records, strict=True)]
     out = [Point.of(evaluation, total) for total, evaluation in found if isinstance(evaluation, dict)]
-    last = Point.of(run.metrics, number(run.metrics.get("bytes_total")))
+    last = Point.of(run.metrics, run.final("bytes_total"))
     # of trials these are means, equal to rounding only
     again = any(math.isclose(p.bytes, last.bytes) and math.isclose(p.passes, last.passes) for p in out[-1:])
     if last.accuracy and not again:

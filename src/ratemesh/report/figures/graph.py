@@ -46,7 +46,6 @@ BETWEEN: dict[str, Any] = {"color": "0.65", "lw": 0.7, "ls": (0, (4, 3))}
 EDGES = ListedColormap(mpl.colormaps["cividis_r"](np.linspace(0.15, 1, 256)))
 """Darker is further apart: its lightness is monotone, so a grey print reads the same."""
 
-Edge = tuple[int, int]
 Places = Mapping[int, tuple[float, float]]
 
 
@@ -64,7 +63,7 @@ class Network:
     names: dict[int, str]
     clusters: dict[int, int | None]
     titles: dict[int, str]
-    edges: dict[Edge, float]
+    edges: dict[tuple[int, int], float]
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "Network | None":
