@@ -288,4 +288,4 @@ def test_values_that_are_not_numbers_leave_gaps() -> None:
     curve = run.curve("total")
     assert math.isnan(curve.mean[0])
     assert (curve.low, curve.high) == ([2.0], [2.0])
-    assert not run.curve("unheard of").known
+    assert not run.curve("unheard of").values

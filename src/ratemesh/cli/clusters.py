@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ratemesh.cli import screen
@@ -60,7 +59,7 @@ def clusters(
 
 def _table(found: "Clustering") -> Table:
     """Return a row a member; what belongs to a cluster stands in its first."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = screen.grid()
     for heading in ("cluster", "hops", "node", "samples", "S_i"):
         table.add_column(heading, justify="right")
     table.add_column("labels K_i")

@@ -3,10 +3,8 @@
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.filesize import decimal
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
-from rich.table import Table
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ratemesh.cli import screen
 from ratemesh.cli.options import DataDir, group
@@ -21,11 +19,11 @@ app = group(
 )
 
 
-class _Bars:
+class _Bars(Progress):
     """A bar a file on a terminal; elsewhere nothing, the lines around it are enough."""
 
     def __init__(self) -> None:
-        self.bars = Progress(
+        super().__init__(
             TextColumn("{task.description:<28}"),
             BarColumn(bar_width=28),
             DownloadColumn(),
@@ -33,12 +31,11 @@ class _Bars:
             console=screen.console,
             disable=not screen.console.is_terminal,
         )
-        self._tasks: dict[str, TaskID] = {}
 
-    def update(self, name: str, done: int, total: int | None) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self.bars.add_task(name, total=None)
-        self.bars.update(self._tasks[name], completed=done, total=total)
+    def show(self, name: str, done: int, total: int | None) -> None:
+        """Show how many bytes of a file are there."""
+        shown = [task.id for task in self.tasks if task.description == name] or [self.add_task(name, total=None)]
+        self.update(shown[0], completed=done, total=total)
 
 
 @app.command()
@@ -60,11 +57,11 @@ def get(
     root = known.data_dir(data_dir)
     for name in names:
         state(name, root)  # a misspelled name is found before anything is fetched
-    bars, failed = _Bars(), []
-    with bars.bars:
+    failed = []
+    with _Bars() as bars:
         for name in names:
             try:
-                found = fetch(name, root, bars.update, screen.say)
+                found = fetch(name, root, bars.show, screen.say)
                 screen.say(f"{name}: whole and verified in {root / found.layout.folder}")
             except RatemeshError as error:  # the others may still be had
                 failed.append(str(error))
@@ -79,21 +76,18 @@ def list_(data_dir: DataDir = None) -> None:
     Example: `ratemesh data list --data-dir data`
     """
     from ratemesh.data import known
-    from ratemesh.data.fetch import State, state
-
-    def row(found: State) -> tuple[str, str, str, str]:
-        there = [path for path, fault in found.faults.items() if fault != "missing"]
-        size = decimal(sum(path.stat().st_size for path in there)) if there else "–"
-        words = "whole, verified" if found.whole else "missing" if not there else "not whole, see below"
-        return found.name, words, size, str(root / found.layout.folder)
+    from ratemesh.data.fetch import state
 
     root = known.data_dir(data_dir)
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    out = screen.grid()
     for heading in ("data set", "state", "size", "folder"):
         out.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
     states = [state(name, root) for name in KNOWN]
     for found in states:
-        out.add_row(*row(found))
+        there = [path for path, fault in found.faults.items() if fault != "missing"]
+        size = decimal(sum(path.stat().st_size for path in there)) if there else "–"
+        words = "whole, verified" if found.whole else "missing" if not there else "not whole, see below"
+        out.add_row(found.name, words, size, str(root / found.layout.folder))
     screen.console.print(out)
     for found in states:  # a line each: in a narrow table names would be broken up
         if any(fault not in ("", "missing") for fault in found.faults.values()):

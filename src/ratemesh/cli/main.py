@@ -48,8 +48,8 @@ CATALOGUES: dict[str, Mapping[str, type[NamedSpec]]] = {
 PERIOD = 1.0
 """Seconds between looks at a run that is watched."""
 
-Tracker = Callable[[Path, int, Progress], Progress]
-"""Given a run's folder, its rounds and its progress, returns what is called every round instead."""
+Follow = Callable[[Path, str, int], Progress]
+"""Given a run's folder, its name and its rounds, returns what is called every round."""
 
 WithTensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Also write TensorBoard scalars and figures (extra 'tensorboard').")
@@ -108,15 +108,13 @@ def run(
     shared = [] if workers is None else [f"engine.workers={workers}"]
     settings = load_config(config, [*overrides(data_dir, set_), *shared])
     folder = out or next_free()
-    with screen.Board() as board, _live(tensorboard, figures_every) as live:
-        if trials > 1:
-            result = run_trials(settings, folder, trials, lambda name, n: live(folder / name, n, board.track(name, n)))
-        else:
-            track = live(folder, settings.rounds, board.track(config.stem, settings.rounds))
-            single = run_experiment(settings, folder, progress=track)
     if trials > 1:
+        with _followed(tensorboard, figures_every) as follow:
+            result = run_trials(settings, folder, trials, lambda name, rounds: follow(folder / name, name, rounds))
         screen.intervals(result)
     else:
+        with _followed(tensorboard, figures_every) as follow:
+            single = run_experiment(settings, folder, progress=follow(folder, config.stem, settings.rounds))
         screen.table([single.metrics])
     screen.say(f"Results: {folder}")
 
@@ -136,32 +134,30 @@ def resume(
     from ratemesh.experiment.trials import is_trials, resume_trials
 
     opened = RunFolder.existing(folder)
-    with screen.Board() as board, _live(tensorboard, figures_every) as live:
+    with _followed(tensorboard, figures_every) as follow:
         if is_trials(folder):
-            result = resume_trials(folder, lambda name, n: live(folder / name, n, board.track(name, n)))
-            screen.intervals(result)
+            screen.intervals(resume_trials(folder, lambda name, rounds: follow(folder / name, name, rounds)))
         else:
             if opened.metrics.exists():
                 screen.say("This run is complete; nothing was changed.")
-            rounds = opened.load_config().rounds
-            track = live(folder, rounds, board.track(folder.name, rounds))
-            metrics = resume_experiment(folder, progress=track).metrics
-            screen.table([metrics])
+            progress = follow(folder, folder.name, opened.load_config().rounds)
+            screen.table([resume_experiment(folder, progress=progress).metrics])
     screen.say(f"Results: {folder}")
 
 
 @contextmanager
-def _live(wanted: bool, every: int | None) -> Iterator[Tracker]:
-    """Yield what adds TensorBoard to the progress of a run, if it is wanted."""
-    if not wanted:
-        if every is not None:
-            raise InputError("--figures-every must come with --tensorboard; it is for the figures there.")
-        yield lambda folder, rounds, track: track  # noqa: ARG005
-        return
-    from ratemesh.report.live import TensorBoard
+def _followed(tensorboard: bool, every: int | None) -> Iterator[Follow]:
+    """Yield what shows the progress of runs, and adds TensorBoard to it if that is wanted."""
+    if every is not None and not tensorboard:
+        raise InputError("--figures-every must come with --tensorboard; it is for the figures there.")
+    with screen.Board() as bars:
+        if not tensorboard:
+            yield lambda _, name, rounds: bars.follow(name, rounds)
+            return
+        from ratemesh.report.live import TensorBoard
 
-    with TensorBoard(every) as board:
-        yield board.track
+        with TensorBoard(every) as board:
+            yield lambda folder, name, rounds: board.track(folder, rounds, bars.follow(name, rounds))
 
 
 @app.command()
@@ -265,12 +261,9 @@ def main() -> None:
     warnings.showwarning = screen.warn
     try:
         app()
-    except InputError as error:
-        screen.complain(str(error))
-        sys.exit(2)
     except RatemeshError as error:
         screen.complain(str(error))
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
         screen.complain("interrupted. A run goes on with: ratemesh resume FOLDER")
         sys.exit(130)

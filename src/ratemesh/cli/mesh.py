@@ -2,8 +2,6 @@
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +58,7 @@ def node(
 
     spec = load_site(config, insecure=insecure)
     with screen.Board() as board:
-        track = board.track(spec.site.name, spec.shared().rounds)
+        track = board.follow(spec.site.name, spec.shared().rounds)
         summary = run_node(spec, say=lambda line: screen.say(f"{spec.site.name}  {line}"), progress=track)
     screen.say(
         f"Accuracy of this site's features by its own statistics: {100 * summary['accuracy']:.1f} %. Rounds: "
@@ -85,22 +83,13 @@ def router(
 
     spec = load_router(config, insecure=insecure)
     session = open_session(spec.link(), None, spec.fingerprint().hex())
+    told_to_end = threading.Event()
+    before = {n: signal.signal(n, lambda *_: told_to_end.set()) for n in (signal.SIGINT, signal.SIGTERM)}
     screen.say(f"{spec.router.name}  passes on what comes to {', '.join(spec.router.listen)}; Ctrl-C ends it.")
-    with until_told_to_end() as told:
-        told.wait()
+    told_to_end.wait()
+    for number, handler in before.items():  # a second Ctrl-C ends it, however long closing takes
+        signal.signal(number, handler)
     session.close()
-
-
-@contextmanager
-def until_told_to_end() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C or SIGTERM sets."""
-    told = threading.Event()
-    before = {number: signal.signal(number, lambda *_: told.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def launch(
@@ -142,6 +131,6 @@ def launch(
         if settings.engine.name != engine:
             settings = load_config(config, [*given, f'engine={{name="{engine}"}}'])
         with screen.Board() as board:
-            metrics = run(settings, folder, progress=board.track(folder.name, settings.rounds)).metrics
+            metrics = run(settings, folder, progress=board.follow(folder.name, settings.rounds)).metrics
     screen.table([metrics])
     screen.say(f"Results: {folder}")

@@ -4,8 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -26,11 +25,11 @@ console = Console(soft_wrap=False, highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 
-class Board:
+class Board(Progress):
     """Progress of one or more runs: bars on a terminal, plain lines elsewhere."""
 
     def __init__(self) -> None:
-        self._bars = Progress(
+        super().__init__(
             TextColumn("{task.description:<12}"),
             BarColumn(bar_width=28),
             MofNCompleteColumn(),
@@ -40,16 +39,9 @@ class Board:
             disable=not console.is_terminal,
         )
 
-    def __enter__(self) -> "Board":
-        self._bars.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._bars.stop()
-
-    def track(self, name: str, rounds: int) -> OnRound:
+    def follow(self, name: str, rounds: int) -> OnRound:
         """Return what a run calls after every round."""
-        task = self._bars.add_task(name, total=rounds, numbers="starting")
+        task = self.add_task(name, total=rounds, numbers="starting")
         began = time.monotonic()
         first: list[int] = []
 
@@ -57,7 +49,7 @@ class Board:
             t = record["round"]
             first.append(t - 1) if not first else None
             numbers = in_words(record)
-            self._bars.update(task, completed=t, numbers=numbers)
+            self.update(task, completed=t, numbers=numbers)
             if not console.is_terminal:
                 left = (time.monotonic() - began) / (t - first[0]) * (rounds - t)
                 console.print(f"{name}  round {t}/{rounds}  {numbers}  about {left:.0f} s left", soft_wrap=True)
@@ -79,9 +71,14 @@ LEGEND = (
 )
 
 
+def grid(**how: Any) -> Table:
+    """Return an empty table as all commands show them."""
+    return Table(box=SIMPLE_HEAD, pad_edge=False, **{"padding": (0, 1), **how})
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print final numbers, one row a run."""
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    out = grid(padding=(0, 1, 0, 0))
     out.add_column("method", overflow="fold", min_width=12)
     columns = _columns(rows)
     for heading in columns:
@@ -95,7 +92,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def intervals(result: TrialsResult) -> None:
     """Print the trials' means and 95 % intervals."""
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=result.method, title_justify="left")
+    out = grid(title=result.method, title_justify="left")
     out.add_column("metric")
     out.add_column("mean", justify="right")
     out.add_column("± 95 %", justify="right")
@@ -107,7 +104,7 @@ def intervals(result: TrialsResult) -> None:
 
 def comparison(names: Sequence[str], results: Sequence[TrialsResult]) -> None:
     """Print the main numbers of several settings side by side, with intervals where there are several trials."""
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    out = grid()
     out.add_column("")
     columns = _columns([result.metrics for result in results])
     shown = {heading: keys[0] for heading, keys in columns.items() if len(keys) == 1}
@@ -197,16 +194,9 @@ def complain(message: str) -> None:
     errors.print(f"[bold red]error[/bold red] {escape(message)}", soft_wrap=True)
 
 
-def warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,  # noqa: ARG001
-    line: str | None = None,
-) -> None:
+def warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
     """Show our warnings as one line; others as Python does."""
     if issubclass(category, RatemeshWarning):
         errors.print(f"[bold yellow]warning[/bold yellow] {escape(str(message))}", soft_wrap=True)
     else:
-        errors.print(warnings.formatwarning(message, category, filename, lineno, line), markup=False)
+        errors.print(warnings.formatwarning(message, category, filename, lineno), markup=False)

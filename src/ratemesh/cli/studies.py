@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ratemesh.cli import screen
@@ -44,7 +43,7 @@ def demo(
     if out.exists() and any(out.iterdir()):
         raise InputError(f"out must be a new or empty folder; '{out}' exists. Choose another with --out, or delete it.")
     with screen.Board() as board:
-        result = run_demo(out, board.track, rounds)
+        result = run_demo(out, board.follow, rounds)
     screen.table(result.rows)
     screen.say(f"Figure:  {result.figure}\nSummary: {result.summary}")
 
@@ -83,7 +82,7 @@ def _compare(configs: Mapping[str, Config], out: Path, trials: int, jobs: int = 
     from ratemesh.studies.compare import run_comparison
 
     with screen.Board() as board:
-        results = run_comparison(configs, out, trials, board.track, jobs=jobs)
+        results = run_comparison(configs, out, trials, board.follow, jobs=jobs)
     screen.comparison(list(configs), results)
     written = write_report([out], out / "report.html")
     screen.say(f"Results: {out}\nReport:  {written.page}")
@@ -132,7 +131,7 @@ def table1(
     configs = table_configs(dataset, scale, overrides(data_dir, set_))
     folder = out or Path("runs") / f"table1-{dataset}-{scale}"
     with screen.Board() as board:
-        found = run_table(configs, folder, trials, board.track, jobs=jobs or cores())
+        found = run_table(configs, folder, trials, board.follow, jobs=jobs or cores())
     written = write_report([folder], folder / "report.html")
     made = folder / "table1"
     screen.say(
@@ -173,9 +172,7 @@ def theory(
 
 
 def _checks(checks: Sequence[Check], title: str) -> Table:
-    table = Table(
-        box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=title, title_justify="left", title_style="bold"
-    )
+    table = screen.grid(title=title, title_justify="left", title_style="bold")
     table.add_column("property", min_width=36)
     table.add_column("predicted", justify="right", min_width=17)
     table.add_column("measured", justify="right", min_width=8)

@@ -35,8 +35,8 @@ class Metric:
     panel: str = ""
 
 
-def _accuracy(label: str, meaning: str, heading: str = "", short: str = "", panel: str = "") -> Metric:
-    return Metric(f"Accuracy, {label}", meaning, "percent", "high", 1, heading, short, panel)
+def _accuracy(label: str, meaning: str, *, heading: str = "", short: str = "", panel: str = "") -> Metric:
+    return Metric(f"Accuracy, {label}", meaning, "percent", "high", 1, heading, short or label, panel)
 
 
 LABEL_AWARE = "acc_label_aware"
@@ -47,34 +47,29 @@ METRICS: dict[str, Metric] = {
         "averaged",
         "features averaged over nodes, as in the paper",
         heading="acc. avg.",
-        short="averaged",
         panel="features averaged (paper)",
     ),
     "acc_energy": _accuracy(
         "fused",
         "residuals added over nodes",
         heading="acc. fused",
-        short="fused",
         panel="residuals added (fused)",
     ),
     "acc_node": _accuracy(
         "one node",
         "one node alone, mean over nodes",
         heading="acc. node",
-        short="one node",
         panel="one node alone",
     ),
     "acc_gaussian": _accuracy(
         "own Gaussians",
         "log-likelihoods of every node's own Gaussians added over nodes",
-        short="own Gaussians",
         panel="every node's own Gaussians",
     ),
     LABEL_AWARE: _accuracy(
         "label-aware",
         "residuals of a class averaged over the nodes that hold it",
         heading="label- aware",
-        short="label-aware",
         panel="residuals over holders (label-aware)",
     ),
     "acc_own": _accuracy("own labels", "one node on the classes it holds, among all", short="node, own labels"),

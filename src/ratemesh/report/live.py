@@ -54,10 +54,7 @@ class TensorBoard:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._board is not None and error is not None:  # the run did not end: what is to come is not there to draw
-            self._board.writer.close()
-            self._board = None
-        self._end()
+        self._end(draw=error is None)  # of a run that did not end, what is to come is not there to draw
 
     def track(self, folder: Path, rounds: int, also: Progress) -> Progress:
         """Return what the run in `folder` calls after every round; the run before it is complete then."""
@@ -83,12 +80,12 @@ class TensorBoard:
             _figures(self._board)
         writer.flush()
 
-    def _end(self) -> None:
+    def _end(self, *, draw: bool = True) -> None:
         """Draw the last figures of the run that was written, and let it go."""
         board, self._board = self._board, None
         if board is None:
             return
-        if self._every != 0:
+        if draw and self._every != 0:
             _figures(board)
         board.writer.close()
 

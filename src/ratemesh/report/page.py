@@ -20,7 +20,7 @@ from ratemesh.metrics.table import METRICS, Metric
 from ratemesh.report import cited, wording
 from ratemesh.report.figures import FIGURES, Drawn, style
 from ratemesh.report.folders import open_runs
-from ratemesh.report.runs import Run, number
+from ratemesh.report.runs import Run
 from ratemesh.report.summary import COSTS, cost_of, same_data, summary, title
 from ratemesh.report.wording import DASH, in_digits
 
@@ -159,7 +159,7 @@ def _metric_keys(runs: Sequence[Run]) -> list[str]:
 def _best(key: str, runs: Sequence[Run]) -> float:
     """Return the best value; NaN unless one way is better, and the runs differ and can be ranked."""
     better = METRICS.get(key, Metric(key)).better if len(same_data(runs)) == 1 else ""
-    known = [value for run in runs if math.isfinite(value := number(run.metrics.get(key)))]
+    known = [value for run in runs if math.isfinite(value := run.final(key))]
     if not better or len(set(known)) < 2:
         return math.nan
     return max(known) if better == "high" else min(known)
@@ -167,7 +167,7 @@ def _best(key: str, runs: Sequence[Run]) -> float:
 
 def _aside(key: str, run: Run) -> str:
     """Return what belongs to a number: its expectation without structure, and how many samples it is of."""
-    floor, n = number(run.metrics.get(f"{key}_floor")), number(run.metrics.get(f"{key}_n"))
+    floor, n = run.final(f"{key}_floor"), run.final(f"{key}_n")
     lacking = len(run.complete) - len(run.intervals[key].values) if key in run.intervals else 0
     parts = {
         f"without structure {in_digits(floor)}": math.isfinite(floor),

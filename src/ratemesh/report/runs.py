@@ -54,11 +54,6 @@ class Curve:
         """The means that are known."""
         return [value for value in self.mean if math.isfinite(value)]
 
-    @property
-    def known(self) -> bool:
-        """Whether any round has a value."""
-        return bool(self.values)
-
 
 @dataclass
 class Run:
@@ -137,6 +132,10 @@ class Run:
                 return default
             value = value[step]
         return value
+
+    def final(self, key: str) -> float:
+        """Return a final number; NaN where it is not known."""
+        return number(self.metrics.get(key))
 
     def half_width(self, key: str) -> float:
         """Return the half-width of the interval of a final number over trials; NaN without one."""

@@ -100,7 +100,7 @@ def summary(runs: Sequence[Run], costs: Sequence[Cost]) -> list[str]:
     sentences = [_setting(runs)]
     by_data = same_data(runs)
     for data, group in by_data.items():
-        found = [sentence for sentence in (*_accuracy(group), *_geometry(group)) if sentence]
+        found = [*_accuracy(group), *_geometry(group)]
         sentences += found if len(by_data) == 1 else [f"On {data}: {' '.join(found) or 'no final numbers.'}"]
     sentences += [*_beside(by_data), *_cost(runs, costs), *_caution(runs)]
     return [UNIT.sub("\u00a0", sentence) for sentence in sentences if sentence]
@@ -136,10 +136,9 @@ def _setting(runs: Sequence[Run]) -> str:
     return f"{who} {listed(shared)}."
 
 
-def _ranked(runs: Sequence[Run], key: str) -> list[tuple[float, Run]]:
+def _ranked(runs: Sequence[Run], key: str) -> list[Run]:
     """Return runs with a known metric, lowest first."""
-    known = [(number(run.metrics.get(key)), run) for run in runs]
-    return sorted((pair for pair in known if math.isfinite(pair[0])), key=lambda pair: pair[0])
+    return sorted((run for run in runs if math.isfinite(run.final(key))), key=lambda run: run.final(key))
 
 
 def _accuracy(runs: Sequence[Run]) -> list[str]:
@@ -147,17 +146,17 @@ def _accuracy(runs: Sequence[Run]) -> list[str]:
     ranked = _ranked(runs, how.metric)
     if not ranked:
         return []
-    best, others = ranked[-1][1], [run for _, run in reversed(ranked[:-1])]
-    count = number(best.metrics.get("test_samples"))
+    best, *others = reversed(ranked)
+    count = best.final("test_samples")
     of = f"{in_digits(count)} held-out samples" if math.isfinite(count) else "the held-out samples"
     first = f"{how.opening} {_reached(best)} of {of}"
     if others:
         near = [run.name for run in others if _intervals_meet(best, run, how.metric)]
         doubt = f", though its interval meets that of {listed(near)}" if near else ""
         first += f", the most of all{doubt}; {listed([_reached(run, '') for run in others])}"
-    known = math.isfinite(number(best.metrics.get(how.alone)))
-    alone = f"One node of {best.name} alone reaches {shown(best, how.alone)}{how.alone_on}."
-    return [first + ".", alone if known else ""]
+    if not math.isfinite(best.final(how.alone)):
+        return [first + "."]
+    return [first + ".", f"One node of {best.name} alone reaches {shown(best, how.alone)}{how.alone_on}."]
 
 
 def _beside(by_data: Mapping[str, Sequence[Run]]) -> list[str]:
@@ -167,7 +166,7 @@ def _beside(by_data: Mapping[str, Sequence[Run]]) -> list[str]:
         best = _ranked(some, LABEL_AWARE)
         whole = _ranked(by_data.get(data.removesuffix(PARTIAL), []), "acc_average")
         if best and whole:
-            ours, ceiling = best[-1][1], whole[-1][1]
+            ours, ceiling = best[-1], whole[-1]
             out.append(
                 f"Nodes with some labels reach {shown(ours, LABEL_AWARE)} label-aware ({ours.name}), where nodes with "
                 f"all of them reach {shown(ceiling, 'acc_average')} averaged ({ceiling.name})."
@@ -190,7 +189,7 @@ def _intervals_meet(a: Run, b: Run, key: str) -> bool:
 
 def _collapsed(run: Run) -> bool:
     """Whether all samples lie in about one direction: agreement is then no achievement."""
-    return number(run.metrics.get("rank_max")) < 2 and number(run.metrics.get("overlap")) > 0.5
+    return run.final("rank_max") < 2 and run.final("overlap") > 0.5
 
 
 def _geometry(runs: Sequence[Run]) -> list[str]:
@@ -207,10 +206,10 @@ def _geometry(runs: Sequence[Run]) -> list[str]:
         out.append(f"In {sound[0].name}, {numbers} and classes overlap by {shown(sound[0], 'overlap')}; 0 is ideal.")
         return out
     if near:
-        best = near[0][1]
+        best = near[0]
         out.append(f"Neighbours agree best in {best.name}: they end {shown(best, 'disagreement')} apart; 0 is ideal.")
     if apart:
-        best = apart[0][1]
+        best = apart[0]
         out.append(f"Classes overlap least in {best.name}: by {shown(best, 'overlap')}; 0 is ideal.")
     return out
 

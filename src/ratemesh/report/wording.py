@@ -136,9 +136,7 @@ def own_cells(run: Run) -> dict[str, str]:
 def _own_cell(run: Run, name: str, column: Column) -> str:
     keys = (judged(run).metric,) if name == "accuracy" else column.metrics
     scale = 100 if name == "accuracy" else 1
-    parts = [
-        in_places(scale * number(run.metrics.get(key)), scale * run.half_width(key), column.decimals) for key in keys
-    ]
+    parts = [in_places(scale * run.final(key), scale * run.half_width(key), column.decimals) for key in keys]
     if DASH in parts:
         return DASH
     return f"{parts[0]} %" if name == "accuracy" else " / ".join(parts)

@@ -70,7 +70,7 @@ def run_table(
 def make_table(out: Path, dataset: str) -> Table:
     """Read the rows that are there, and set the paper's beside them where it has any."""
     runs = _runs(out)
-    cited = {row.method: row for row in TABLE.get(dataset, ())}
+    cited = TABLE.get(dataset, {})
     lines, numbers = [], {}
     for row in ROWS:
         if row.name in runs:
@@ -81,7 +81,7 @@ def make_table(out: Path, dataset: str) -> Table:
             lines.append(Line(row.title, whose, cells, {}))
             numbers[row.name] = {**_numbers(run), **cost}
         if row.title in cited:
-            paper = cited[row.title].cells
+            paper = cited[row.title]
             cells = {column: cell.text for column, cell in paper.items()}
             marks = {
                 column: "[1][2]" if cell.doubtful else "[1]" for column, cell in paper.items() if cell.text != DASH

@@ -41,7 +41,7 @@ def draw_theory(stem: Path, rank: int, iid: Solved, clustered: Solved, slow: Seq
         slow: the runs of Theorem 2, the shortest first.
     """
     with style.house_style():
-        figure, axes = style.panels(4, 2, (3.6, 2.5))
+        figure, axes = style.panels(4, (3.6, 2.5))
         _spectra(axes[0], rank, iid, clustered)
         gaps = (iid.jensen, clustered.jensen)
         _over_rounds(axes[1], gaps, GAP, r"Jensen gap $R-\Sigma_p R_p$ (nats)", "(b) Jensen gap closes")

@@ -51,15 +51,13 @@ def draw_convergence(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[s
 
     Means over the nodes are lines, from the lowest to the highest node (of trials: trial) are bands.
     """
-    shown = [run for run in runs if any(run.curve(key).known for key in TERMS)]
+    shown = [run for run in runs if any(run.curve(key).values for key in TERMS)]
     notes = tuple(f"{run.name}: no loss is recorded." for run in runs if run not in shown)
     title = "Convergence"
     if not shown:
-        return Drawn(title, "", "", (), notes)
+        return Drawn(title, notes=notes)
     with style.house_style():
-        figure, axes = style.panels(
-            len(shown), style.columns(len(shown)), style.curve_size(len(shown)), sharey=_share_a_scale(shown)
-        )
+        figure, axes = style.panels(len(shown), style.curve_size(len(shown)), sharey=_share_a_scale(shown))
         for axis, run in zip(axes, shown, strict=True):
             for key, (name, _, sign, look) in TERMS.items():
                 _plot(axis, run.curve(key, sign), name, look, band=0.18)
@@ -100,19 +98,19 @@ def _share_a_scale(runs: Sequence[Run]) -> bool:
 
 def _from_to(curves: Mapping[str, Curve], digits: str) -> str:
     """Return first and last values of curves by name."""
-    found = {name: curve.values for name, curve in curves.items() if curve.known}
+    found = {name: curve.values for name, curve in curves.items() if curve.values}
     return ", ".join(f"{name} from {v[0]:{digits}} to {v[-1]:{digits}}" for name, v in found.items())
 
 
 def draw_consensus(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.FORMATS) -> Drawn:
     """Draw disagreement between neighbours and overlap of classes over rounds, all runs in one plot."""
     title = "Consensus and orthogonality"
-    shown = [key for key in SIDES if any(run.curve(key).known for run in runs)]
+    shown = [key for key in SIDES if any(run.curve(key).values for run in runs)]
     notes = tuple(note for run in runs for note in _without_consensus(run))
     if not shown:
-        return Drawn(title, "", "", (), notes)
+        return Drawn(title, notes=notes)
     with style.house_style():
-        figure, axes = style.panels(len(shown), 2, (4.6, 3.0))
+        figure, axes = style.panels(len(shown), (4.6, 3.0))
         for axis, key in zip(axes, shown, strict=True):
             _consensus_panel(axis, runs, key)
         lines = {name: line for axis in axes for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
@@ -135,7 +133,7 @@ def _consensus_panel(axis: Axes, runs: Sequence[Run], key: str) -> None:
     values = []
     for index, run in enumerate(runs):
         curve = run.curve(key)
-        if curve.known:
+        if curve.values:
             _plot(axis, curve, style.label(run.name), style.look(index), band=0.15 if len(runs) <= BANDED else 0)
             values += curve.values
     if min(values) > 0 and max(values) / min(values) > DECADE:
@@ -153,11 +151,11 @@ def _without_consensus(run: Run) -> list[str]:
     if not run.records:
         return [f"{run.name}: no round is recorded."]
     notes = []
-    if not run.curve("disagreement").known:
+    if not run.curve("disagreement").values:
         measured = any("disagreement" in node for record in run.records for node in record["nodes"])
         why = "without edges there is none" if measured else "its nodes do not send statistics"
         notes.append(f"{run.name}: no disagreement is recorded; {why}.")
-    if not run.curve("overlap").known:
+    if not run.curve("overlap").values:
         notes.append(f"{run.name}: no overlap is recorded.")
     return notes
 
@@ -176,10 +174,6 @@ class Point:
         accuracy = {kind: value for kind in KINDS if math.isfinite(value := number(found.get(kind)))}
         return cls(sent, number(found.get("sample_passes")), accuracy)
 
-    def costs_like(self, other: "Point") -> bool:
-        """Whether two evaluations are of the same moment; means over trials are equal to rounding only."""
-        return math.isclose(self.bytes, other.bytes) and math.isclose(self.passes, other.passes)
-
 
 def points(run: Run, *, aware: bool = False) -> list[Point]:
     """Return the evaluations of a run in order, the final one last.
@@ -191,8 +185,10 @@ def points(run: Run, *, aware: bool = False) -> list[Point]:
     sent = itertools.accumulate(number(record.get("bytes")) for record in run.records)
     found = [(total, record.get("evaluation")) for total, record in zip(sent, run.records, strict=True)]
     out = [Point.of(evaluation, total) for total, evaluation in found if isinstance(evaluation, dict)]
-    last = Point.of(run.metrics, number(run.metrics.get("bytes_total")))
-    if last.accuracy and not (out and out[-1].costs_like(last)):
+    last = Point.of(run.metrics, run.final("bytes_total"))
+    # of trials these are means, equal to rounding only
+    again = any(math.isclose(p.bytes, last.bytes) and math.isclose(p.passes, last.passes) for p in out[-1:])
+    if last.accuracy and not again:
         out.append(last)
     if aware and not run.partial:
         for point in out:
@@ -210,11 +206,11 @@ def draw_accuracy(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str]
     notes = _without_accuracy(known)
     kinds = [kind for kind in KINDS if any(kind in p.accuracy for found in known.values() for p in found)]
     if not kinds:
-        return Drawn(title, "", "", (), notes)
+        return Drawn(title, notes=notes)
     with style.house_style():
         # what a node alone makes of classes it never saw would flatten all the others
         scale = "col" if aware else "all"
-        figure, axes = style.panels(2 * len(kinds), len(kinds), (3.3, 2.4), sharey=scale, sharex="row")
+        figure, axes = style.panels(2 * len(kinds), (3.3, 2.4), len(kinds), sharey=scale, sharex="row")
         held = {run.name: ", partial labels" if run.partial else ", all labels" for run in runs}
         shown = [(style.label(n) + (held[n] if aware else ""), found, single[n]) for n, found in known.items()]
         for axis, (cost, kind) in zip(axes, itertools.product(COSTS, kinds), strict=True):

@@ -46,7 +46,6 @@ BETWEEN: dict[str, Any] = {"color": "0.65", "lw": 0.7, "ls": (0, (4, 3))}
 EDGES = ListedColormap(mpl.colormaps["cividis_r"](np.linspace(0.15, 1, 256)))
 """Darker is further apart: its lightness is monotone, so a grey print reads the same."""
 
-Edge = tuple[int, int]
 Places = Mapping[int, tuple[float, float]]
 
 
@@ -64,7 +63,7 @@ class Network:
     names: dict[int, str]
     clusters: dict[int, int | None]
     titles: dict[int, str]
-    edges: dict[Edge, float]
+    edges: dict[tuple[int, int], float]
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "Network | None":
@@ -113,11 +112,11 @@ def draw_network(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] 
     title = "The network"
     networks, notes = _networks(runs)
     if not networks:
-        return Drawn(title, "", "", (), tuple(notes))
+        return Drawn(title, notes=tuple(notes))
     values = [value for _, network in networks for value in network.known]
     scale = Normalize(min(values, default=0), max(values, default=1) if len(set(values)) > 1 else None)
     with style.house_style():
-        figure, axes = style.panels(len(networks), style.columns(len(networks)), (3.6, 3.5))
+        figure, axes = style.panels(len(networks), (3.6, 3.5))
         for axis, (name, network) in zip(axes, networks, strict=True):
             _network_panel(axis, network, scale)
             axis.set_title(style.label(name))
@@ -220,7 +219,7 @@ def draw_clusters(
     """
     title = "Clusters"
     if topology.nodes > MOST:
-        return Drawn(title, "", "", (), (_too_many(topology.nodes),))
+        return Drawn(title, notes=(_too_many(topology.nodes),))
     graph: nx.Graph[int] = nx.Graph(topology.edges)
     graph.add_nodes_from(range(topology.nodes))
     mine = {i: [s for s, cluster in enumerate(clusters) if i in cluster] for i in graph}
@@ -228,7 +227,7 @@ def draw_clusters(
     places = _layout(graph, sorted(graph, key=lambda i: (min(mine[i]), max(mine[i]), i)))
     members = [", ".join(map(str, c[:8])) + (", …" if len(c) > 8 else "") for c in clusters]
     with style.house_style():
-        figure, (axis,) = style.panels(1, 1, (5.4, 4.6))
+        figure, (axis,) = style.panels(1, (5.4, 4.6))
         for i, j in topology.edges:
             look = INSIDE if set(mine[i]) & set(mine[j]) else BETWEEN
             axis.plot(*zip(places[i], places[j], strict=True), zorder=1, **look)

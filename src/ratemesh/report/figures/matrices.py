@@ -78,7 +78,7 @@ def draw_cosine(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] =
     notes = tuple(f"{run.name}: no features are kept, so there is no cosine matrix." for run in runs if run not in kept)
     matrices = _matrices(kept)
     if not matrices:
-        return Drawn(title, "", "", (), notes)
+        return Drawn(title, notes=notes)
     files = _save_cosines(matrices, 4 if len(matrices) == 4 else 3, out_stem, formats)
     caption = (
         "Training samples of all nodes, each as its own node sees it, sorted by class and inside a class by node. "
@@ -94,7 +94,7 @@ def _save_cosines(
 ) -> tuple[Path, ...]:
     """Draw matrices in rows of at most `across`, with one bar of colours for all."""
     with style.house_style():
-        figure, axes = style.panels(len(matrices), across, (3.2, 3.3))
+        figure, axes = style.panels(len(matrices), (3.2, 3.3), across)
         for axis, shown in zip(axes, matrices, strict=True):
             image = _cosine_panel(axis, shown)
         figure.colorbar(image, ax=axes, shrink=0.7, pad=0.015, label="cosine similarity", ticks=[-1, -0.5, 0, 0.5, 1])
@@ -142,15 +142,14 @@ def _cosine_panel(axis: Axes, shown: Matrix) -> AxesImage:
 def draw_spectra(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.FORMATS) -> Drawn:
     """Draw singular values, a panel a run: one line a class, and one for all together, as in Fig. 3 of the paper."""
     title = "Singular values"
-    kept = [(run.sample, stats) for run in runs if (stats := _stats(run)) is not None]
-    notes = tuple(
-        f"{run.name}: no features are kept after training, so there are no singular values."
-        for run in runs
-        if run.features is None and run.stats is None
-    )
+    # of a run under way there are statistics, but no features yet
+    found = [(run, run.stats if run.features is None else run.features.stats()) for run in runs]
+    kept = [(run.sample, stats) for run, stats in found if stats is not None]
+    lacking = [run.name for run, stats in found if stats is None]
+    notes = tuple(f"{name}: no features are kept after training, so there are no singular values." for name in lacking)
     if not kept:
-        return Drawn(title, "", "", (), notes)
-    files = _save_spectra(kept, style.columns(len(kept)), out_stem, formats)
+        return Drawn(title, notes=notes)
+    files = _save_spectra(kept, None, out_stem, formats)
     caption = (
         "Singular values of the training features of all nodes pooled, after training. Diverse and discriminative "
         "features have about d / K large values a class (dotted), and of all classes together about d. "
@@ -164,17 +163,12 @@ def draw_spectra(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] 
     return Drawn(title, caption, " ".join(words), files, notes)
 
 
-def _stats(run: Run) -> ClassStats | None:
-    """Return what singular values come from: features that were kept, or the statistics of a run under way."""
-    return run.stats if run.features is None else run.features.stats()
-
-
 def _save_spectra(
-    kept: Sequence[tuple[str, ClassStats]], across: int, stem: Path, formats: Sequence[str] = style.FORMATS
+    kept: Sequence[tuple[str, ClassStats]], across: int | None, stem: Path, formats: Sequence[str] = style.FORMATS
 ) -> tuple[Path, ...]:
-    """Draw a panel for every name and its statistics, in rows of at most `across`."""
+    """Draw a panel for every name and its statistics, in rows as `style.panels` makes them."""
     with style.house_style():
-        figure, axes = style.panels(len(kept), across, style.curve_size(len(kept)))
+        figure, axes = style.panels(len(kept), style.curve_size(len(kept)), across)
         for axis, (name, stats) in zip(axes, kept, strict=True):
             _spectra_panel(axis, stats)
             axis.set_title(style.label(name))
@@ -214,7 +208,7 @@ def draw_structure(folder: Path, out: Path) -> None:
     if run.features is None or run.initial is None:
         raise InputError(f"'{folder}' must hold features to draw from; run with output.features above 0.")
     with style.house_style():
-        figure, axes = style.panels(3, 3, (4.3, 4.2), width_ratios=(1, 1, 1.15))
+        figure, axes = style.panels(3, (4.3, 4.2), width_ratios=(1, 1, 1.15))
         for axis, features, title in zip(axes, (run.initial, run.features), ("before", "after"), strict=False):
             image = _cosine_panel(axis, Matrix.of(features, f"{title} training"))
         figure.colorbar(image, ax=axes[:2], shrink=0.8, label="cosine similarity")

@@ -21,16 +21,8 @@ from ratemesh.report.runs import Run
 FORMATS = ("png", "svg", "pdf")
 DPI = 200
 
-BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-)
-PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+BLUE, VERMILLION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
+PALETTE = (BLUE, VERMILLION, GREEN, "#CC79A7", "#E69F00", "#56B4E9", BLACK)
 """The colours of Okabe and Ito."""
 
 STROKES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
@@ -80,27 +72,28 @@ class Drawn:
     """
 
     title: str
-    caption: str
-    alt: str
-    files: tuple[Path, ...]
+    caption: str = ""
+    alt: str = ""
+    files: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
     """Apply the look inside the block, and leave the caller's settings alone."""
-    with mpl.rc_context(SETTINGS):
+    with mpl.rc_context(SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that no font has here becomes boxes, no more
         yield
 
 
-def columns(count: int) -> int:
-    """Return how many panels go side by side: three at most, and four as two and two."""
-    return 2 if count == 4 else min(count, 3)
+def panels(count: int, size: tuple[float, float], across: int | None = None, **how: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `count` axes of `size` inches.
 
-
-def panels(count: int, columns: int, size: tuple[float, float], **how: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `count` axes of `size` inches, in rows of at most `columns`."""
-    columns = min(columns, count)
+    Args:
+        across: panels side by side at most; by default three, and four as two and two.
+        how: for `Figure.subplots`.
+    """
+    columns = min(count, across or (2 if count == 4 else 3))
     rows = -(-count // columns)
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="compressed")  # cosine matrices are square
     FigureCanvasAgg(figure)  # no pyplot: nothing global, no window
@@ -119,18 +112,9 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> Non
     """Put a legend below the panels, in as many columns up to three as are not cut off."""
     for columns in range(max(1, min(3, len(handles))), 0, -1):
         box = figure.legend(handles, labels, loc="outside lower center", ncols=columns)
-        with _any_script():
-            if columns == 1 or box.get_window_extent().width <= figure.bbox.width:
-                return
+        if columns == 1 or box.get_window_extent().width <= figure.bbox.width:
+            return
         box.remove()
-
-
-@contextmanager
-def _any_script() -> Iterator[None]:
-    """Let a name in a script that no font has here become boxes, and no more."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")
-        yield
 
 
 def whole_numbers(axis: Axes) -> None:
@@ -152,8 +136,7 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> tuple[
     files = []
     for suffix in formats:
         content = io.BytesIO()
-        with _any_script():
-            figure.savefig(content, format=suffix, dpi=DPI, metadata=DATELESS[suffix])
+        figure.savefig(content, format=suffix, dpi=DPI, metadata=DATELESS[suffix])
         files.append(stem.with_name(f"{stem.name}.{suffix}"))
         write_bytes(files[-1], content.getvalue())
     return tuple(files)
