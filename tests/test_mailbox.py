@@ -1,10 +1,15 @@
 """The round protocol as a state machine, with a clock that the tests turn."""
 
+import math
+import queue
+from dataclasses import replace
+
 import pytest
 import torch
 
-from ratemesh.engines.envelope import EVERYONE, BadMessageError, Kind, Message
+from ratemesh.engines.envelope import EVERYONE, Arrived, BadMessageError, Kind, Message, seal
 from ratemesh.engines.mailbox import Mailbox, Rules
+from ratemesh.engines.peer import Peer
 
 RUN = bytes(16)
 RULES = Rules(deadline=10, patience=100, staleness=2, start=30, beat=0.5, grace=1, tries=2, most=8)
@@ -217,3 +222,36 @@ def test_a_peer_cannot_fill_the_memory(bench: Bench) -> None:
         bench.data(1, 1, slot=("stats", 8))
     bench.data(1, 2**31)  # far ahead: not kept, but the round is noted
     assert bench.box.peers[1].round == 2**31
+
+
+class Line:
+    """A transport that brings what the test puts in, and takes anything."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.events: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
+        for message in messages:
+            self.events.put(Arrived(message.sender, seal(message)))
+
+    def send(self, receiver: int, data: bytes) -> None:
+        pass
+
+    def receive(self, timeout: float) -> Arrived | None:
+        try:
+            return self.events.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("named", [math.nan, math.inf, 0.5, [1, 2]])
+def test_a_name_taken_by_nonsense_is_not_heeded(named: object) -> None:
+    """A peer can send well-formed nonsense: it must not end the thread that serves all peers."""
+    taken = Message(Kind.TAKEN, RUN, 1, 0, 7, 1, payload={"incarnation": torch.tensor(named)})
+    here = Message(Kind.HERE, RUN, 1, 0, 7, 1)
+    peer = Peer(0, 2, RUN, replace(RULES, beat=0.05), lambda _: Line(taken, here))
+    try:
+        assert peer.join(1, 5.0) == 1
+    finally:
+        peer.close()
