@@ -21,8 +21,11 @@ MAGIC = b"RMSH"
 VERSION = 1
 RUN_BYTES = 16
 TAG_BYTES = 48
-HEADER = struct.Struct(f"<4sHH{RUN_BYTES}sIIQII{TAG_BYTES}sQ")
-"""magic, version, kind, run, sender, receiver, incarnation, round, sequence, tag, length of the body."""
+HEADER = struct.Struct(f"<4sHH{RUN_BYTES}sIIqII{TAG_BYTES}sQ")
+"""magic, version, kind, run, sender, receiver, incarnation, round, sequence, tag, length of the body.
+
+The incarnation is signed: whatever a peer claims, a tensor can hold it, as in the answer `Kind.TAKEN`.
+"""
 
 EVERYONE = 2**32 - 1
 """Receiver of what goes to all."""
