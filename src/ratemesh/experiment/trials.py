@@ -84,8 +84,7 @@ def is_trials(folder: Path) -> bool:
 
 def is_complete(folder: Path) -> bool:
     """Whether all planned trials in a folder are done and added up."""
-    done: bool = read_json(folder / "trials.json")["complete"]
-    return done
+    return bool(read_json(folder / "trials.json")["complete"])
 
 
 def more_trials(folder: Path, trials: int) -> None:
