@@ -81,7 +81,7 @@ class Mailbox:
     def __init__(
         self, me: int, nodes: int, run: bytes, rules: Rules, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.me, self.nodes, self.run, self.rules, self.clock = me, nodes, run, rules, clock
+        self.me, self.run, self.rules, self.clock = me, run, rules, clock
         self.t = 0
         self.peers = {j: PeerState() for j in range(nodes) if j != me}
         self.partners: set[int] = set()
