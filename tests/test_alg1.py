@@ -172,7 +172,7 @@ def test_logs_say_when_there_is_no_neighbour() -> None:
     programs = [Alg1(name="alg1").program(node) for node in nodes(of_edges(2, []))]
     logs, traffic = play(programs, 1)
     assert all(math.isnan(log["disagreement"]) for log in logs)
-    assert traffic.total_bytes == 0
+    assert traffic.bytes.total() == 0
 
 
 def test_a_prior_starts_running_statistics_between_own_and_neighbours() -> None:

@@ -106,7 +106,7 @@ def test_messages_are_counted_by_edge(variant: str) -> None:
     traffic = played[0].traffic
     assert {(i, j) for _, i, j in traffic.messages} == {(i, j) for i in range(NODES) for j in range(NODES) if i != j}
     assert set(traffic.messages.values()) == {2}
-    assert traffic.total_bytes == NODES * (NODES - 1) * 2 * (8 + 8)  # one float64, one int64
+    assert traffic.bytes.total() == NODES * (NODES - 1) * 2 * (8 + 8)  # one float64, one int64
 
 
 @pytest.mark.parametrize("variant", HERE)

@@ -3,7 +3,6 @@
 import json
 import random
 import struct
-from dataclasses import replace
 
 import pytest
 import torch
@@ -35,7 +34,7 @@ TENSORS = {
 
 
 def message(**changes: object) -> Message:
-    return replace(Message(Kind.DATA, RUN, 1, 2, 7, 3, 1, "stats", TENSORS), **changes)  # type: ignore[arg-type]
+    return Message(Kind.DATA, RUN, 1, 2, 7, 3, 1, "stats", TENSORS)._replace(**changes)
 
 
 def body(table: object, content: bytes = b"") -> bytes:
@@ -54,7 +53,7 @@ def entry(dtype: object = "F32", shape: object = (2,), offsets: object = (0, 8))
 def test_what_is_sealed_comes_back() -> None:
     sent = message(receiver=EVERYONE, incarnation=2**63 - 1, tag="turn in cluster 12")
     got = open_envelope(seal(sent))
-    assert {**vars(got), "payload": None} == {**vars(sent), "payload": None}
+    assert got[:-1] == sent[:-1]
     assert got.payload.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         assert got.payload[name].dtype == tensor.dtype

@@ -1,10 +1,26 @@
 """The round protocol as a state machine, with a clock that the tests turn."""
 
+import math
+import queue
+from dataclasses import replace
+
 import pytest
 import torch
 
-from ratemesh.engines.envelope import EVERYONE, BadMessageError, Kind, Message
+from ratemesh.engines.envelope import (
+    EVERYONE,
+    HEADER,
+    TAG_BYTES,
+    Arrived,
+    BadMessageError,
+    Kind,
+    Message,
+    Presence,
+    open_envelope,
+    seal,
+)
 from ratemesh.engines.mailbox import Mailbox, Rules
+from ratemesh.engines.peer import Peer
 
 RUN = bytes(16)
 RULES = Rules(deadline=10, patience=100, staleness=2, start=30, beat=0.5, grace=1, tries=2, most=8)
@@ -217,3 +233,52 @@ def test_a_peer_cannot_fill_the_memory(bench: Bench) -> None:
         bench.data(1, 1, slot=("stats", 8))
     bench.data(1, 2**31)  # far ahead: not kept, but the round is noted
     assert bench.box.peers[1].round == 2**31
+
+
+class Line:
+    """A transport that brings what the test puts in, and takes anything."""
+
+    def __init__(self, *events: Arrived | Presence) -> None:
+        self.events: queue.SimpleQueue[Arrived | Presence] = queue.SimpleQueue()
+        for event in events:
+            self.events.put(event)
+
+    def send(self, receiver: int, data: bytes) -> None:
+        pass
+
+    def receive(self, timeout: float) -> Arrived | Presence | None:
+        try:
+            return self.events.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        pass
+
+
+HERE = Message(Kind.HERE, RUN, 1, 0, 7, 1)
+
+
+def joined(*events: Arrived | Presence) -> int:
+    """Return the round that a site finds which is told all this, and at last that node 1 is in round 1."""
+    peer = Peer(0, 2, RUN, replace(RULES, beat=0.05), lambda _: Line(*events, Arrived(1, seal(HERE))))
+    try:
+        return peer.join(1, 5.0)
+    finally:
+        peer.close()
+
+
+@pytest.mark.parametrize("named", [math.nan, math.inf, 0.5, [1, 2]])
+def test_a_name_taken_by_nonsense_is_not_heeded(named: object) -> None:
+    """A peer can send well-formed nonsense: it must not end the thread that serves all peers."""
+    taken = HERE._replace(kind=Kind.TAKEN, payload={"incarnation": torch.tensor(named)})
+    assert joined(Arrived(1, seal(taken))) == 1
+
+
+def test_any_incarnation_can_be_answered() -> None:
+    """Node 1 is connected as 7 and speaks as the largest number that a header can hold: it is told that 7 is alive."""
+    again = HERE._replace(receiver=EVERYONE)  # no answer yet: the site goes on listening
+    start = HEADER.size - 8 - TAG_BYTES - 8 - 8
+    strange = seal(again)[:start] + b"\xff" * 8 + seal(again)[start + 8 :]
+    assert open_envelope(strange)._replace(incarnation=7)[:-1] == again[:-1]
+    assert joined(Presence(1, 7, here=True), Arrived(1, seal(again)), Arrived(1, strange)) == 1

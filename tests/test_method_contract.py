@@ -81,29 +81,27 @@ def play(programs: Sequence[Program], t: int) -> tuple[list[RoundLog], Traffic]:
     """Play a round as plainly as can be: the same router as the engine, no processes."""
     mail = RoundMail(len(programs))
     rounds = {i: program.round(t) for i, program in enumerate(programs)}
-    tags: dict[int, str] = {}
     logs: dict[int, RoundLog] = {}
 
-    def step(i: int, letters: Mapping[int, Payload] | None) -> None:
+    def step(i: int, tag: str = "", letters: Mapping[int, Payload] | None = None) -> None:
         try:
             if letters is None:
                 event = next(rounds[i])
             else:
-                event = rounds[i].send({j: programs[i].read(tags[i], j, letter) for j, letter in letters.items()})
+                event = rounds[i].send({j: programs[i].read(tag, j, letter) for j, letter in letters.items()})
         except StopIteration as end:
             logs[i] = end.value
         else:
             assert isinstance(event, Exchange)
-            tags[i] = event.tag
             mail.post(i, event)
 
     for i in rounds:
-        step(i, None)
+        step(i)
     while len(logs) < len(programs):
         ready = mail.ready()
         assert ready, mail.stuck()
-        for i, letters in ready:
-            step(i, letters)
+        for i, tag, letters in ready:
+            step(i, tag, letters)
     return [logs[i] for i in sorted(logs)], mail.traffic
 
 

@@ -58,8 +58,8 @@ def test_traffic_is_two_models_a_client() -> None:
     P_f = sum(p.numel() for p in network.parameters()) + 2 * 12  # and the buffers of its normalisation
     P_g = 6 * 24 + 2 * 24 + 2 * 24 + 24 * 6 + 6
     _, traffic = play(programs, 1)
-    assert traffic.total_bytes == 4 * (2 * 2 * (P_f + P_g) + 2)
-    assert sum(map(spec.bytes_sent, given)) == traffic.total_bytes
+    assert traffic.bytes.total() == 4 * (2 * 2 * (P_f + P_g) + 2)
+    assert sum(map(spec.bytes_sent, given)) == traffic.bytes.total()
 
 
 def test_nobody_sends_less_than_a_sample() -> None:

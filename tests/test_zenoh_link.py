@@ -170,7 +170,7 @@ def test_a_lost_peer_is_done_without_and_comes_back(links: list[LinkSpec]) -> No
         assert [r.log["heard"] for r in back] == [2, 2, 2]
         assert [r.told()["outside_theorem"] for r in back] == [0, 0, 0]
         wire = back[0].traffic
-        assert wire.total_wire_bytes > wire.total_bytes > 0
+        assert wire.wire.total() > wire.bytes.total() > 0
     finally:
         for p in peers:
             p.close()

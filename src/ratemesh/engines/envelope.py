@@ -5,9 +5,10 @@ and whatever is wrong becomes one `BadMessageError`.
 """
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 import torch
 from safetensors.torch import load, save
@@ -20,8 +21,11 @@ MAGIC = b"RMSH"
 VERSION = 1
 RUN_BYTES = 16
 TAG_BYTES = 48
-HEADER = struct.Struct(f"<4sHH{RUN_BYTES}sIIQII{TAG_BYTES}sQ")
-"""magic, version, kind, run, sender, receiver, incarnation, round, sequence, tag, length of the body."""
+HEADER = struct.Struct(f"<4sHH{RUN_BYTES}sIIqII{TAG_BYTES}sQ")
+"""magic, version, kind, run, sender, receiver, incarnation, round, sequence, tag, length of the body.
+
+The incarnation is signed: whatever a peer claims, a tensor can hold it, as in the answer `Kind.TAKEN`.
+"""
 
 EVERYONE = 2**32 - 1
 """Receiver of what goes to all."""
@@ -69,9 +73,8 @@ class Limits:
     rank: int = 8
 
 
-@dataclass(frozen=True)
-class Message:
-    """One message as its header says, with its tensors.
+class Message(NamedTuple):
+    """One message as its header says, in its order, with its tensors.
 
     Attributes:
         run: fingerprint of what all peers of a run agree on.
@@ -89,36 +92,23 @@ class Message:
     round: int
     sequence: int = 0
     tag: str = ""
-    payload: Payload = field(default_factory=dict)
+    payload: Payload = MappingProxyType({})
 
 
 def seal(message: Message) -> bytes:
     """Return a message as bytes."""
-    tag = message.tag.encode()
-    if len(tag) > TAG_BYTES:
-        raise RatemeshError(f"tag must have at most {TAG_BYTES} bytes; got '{message.tag}'. Shorten it in the method.")
-    body = save({name: tensor.detach().contiguous() for name, tensor in message.payload.items()})
-    head = HEADER.pack(
-        MAGIC,
-        VERSION,
-        message.kind,
-        message.run,
-        message.sender,
-        message.receiver,
-        message.incarnation,
-        message.round,
-        message.sequence,
-        tag,
-        len(body),
-    )
-    return head + body
+    *fields, tag, payload = message
+    if len(tag.encode()) > TAG_BYTES:
+        raise RatemeshError(f"tag must have at most {TAG_BYTES} bytes; got '{tag}'. Shorten it in the method.")
+    body = save({name: tensor.detach().contiguous() for name, tensor in payload.items()})
+    return HEADER.pack(MAGIC, VERSION, *fields, tag.encode(), len(body)) + body
 
 
 def open_envelope(data: bytes, limits: Limits = Limits()) -> Message:
     """Read and check bytes from the network; raises `BadMessageError` and nothing else."""
     if not HEADER.size <= len(data) <= HEADER.size + limits.body:
         raise BadMessageError("size", f"{len(data)} bytes, not {HEADER.size} to {HEADER.size + limits.body}")
-    magic, version, kind, run, sender, receiver, incarnation, t, sequence, tag, length = HEADER.unpack_from(data)
+    magic, version, kind, *fields, tag, length = HEADER.unpack_from(data)
     if magic != MAGIC:
         raise BadMessageError("no message", "it does not begin as messages do")
     if version != VERSION:
@@ -128,7 +118,7 @@ def open_envelope(data: bytes, limits: Limits = Limits()) -> Message:
     if length != len(data) - HEADER.size:
         raise BadMessageError("size", f"the body has {len(data) - HEADER.size} bytes, the header says {length}")
     payload = _tensors(data[HEADER.size :], limits)
-    return Message(Kind(kind), run, sender, receiver, incarnation, t, sequence, _text(tag), payload)
+    return Message._make([Kind(kind), *fields, _text(tag), payload])
 
 
 def _text(tag: bytes) -> str:

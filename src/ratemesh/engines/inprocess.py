@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import astuple
 from multiprocessing.connection import wait
 from typing import ClassVar
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ratemesh.engines.protocol import Call, Engine, EngineSpec, Site, SiteFactory
 from ratemesh.engines.rounds import Played, advance, play_round
-from ratemesh.engines.workers import Frame, Worker, hear_all
+from ratemesh.engines.workers import Frame, Worker, started, tell_all
 from ratemesh.messages.formats import Payload
 from ratemesh.threads import cores, pinned
 from ratemesh.training.protocol import Exchange, Round, RoundLog
@@ -25,7 +25,6 @@ class LocalSites(Engine):
     def __init__(self, factory: SiteFactory, nodes: Sequence[int]) -> None:
         self._sites: dict[int, Site] = {i: factory.site(i) for i in nodes}
         self._rounds: dict[int, Round] = {}
-        self._tags: dict[int, str] = {}
         self.events: deque[tuple[int, Event]] = deque()
 
     def play(self, t: int) -> Played:
@@ -35,18 +34,12 @@ class LocalSites(Engine):
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
         self._rounds[node] = self._sites[node].round(t)
-        self._note(node, advance(self._rounds[node]))
+        self.events.append((node, advance(self._rounds[node])))
 
-    def resume(self, node: int, messages: Mapping[int, Payload]) -> None:
+    def resume(self, node: int, tag: str, messages: Mapping[int, Payload]) -> None:
         """Go on with what arrived; a message that cannot be used ends the run."""
-        site, tag = self._sites[node], self._tags[node]
-        inbox = {j: site.read(tag, j, payload) for j, payload in messages.items()}
-        self._note(node, advance(self._rounds[node], inbox))
-
-    def _note(self, node: int, event: Event) -> None:
-        if isinstance(event, Exchange):
-            self._tags[node] = event.tag
-        self.events.append((node, event))
+        inbox = {j: self._sites[node].read(tag, j, payload) for j, payload in messages.items()}
+        self.events.append((node, advance(self._rounds[node], inbox)))
 
     def next_event(self) -> tuple[int, Event] | None:
         """Return the oldest event that was not asked for yet."""
@@ -71,7 +64,8 @@ class SitesHost:
         if what == "begin":
             self._sites.begin(*words)
         else:
-            self._sites.resume(words[0], told.payloads)
+            node, tag = words
+            self._sites.resume(node, tag, told.payloads)
         node, event = self._sites.events.popleft()
         if isinstance(event, Exchange):
             return Frame([node, event.tag, sorted(event.recv)], event.send)
@@ -94,9 +88,9 @@ class WorkerSites(Engine):
         """Start round t of a node."""
         self._command(node, Frame(["begin", node, t]))
 
-    def resume(self, node: int, messages: Mapping[int, Payload]) -> None:
+    def resume(self, node: int, tag: str, messages: Mapping[int, Payload]) -> None:
         """Go on with what arrived."""
-        self._command(node, Frame(["resume", node], messages))
+        self._command(node, Frame(["resume", node, tag], messages))
 
     def _command(self, node: int, frame: Frame) -> None:
         worker = self._worker_of[node]
@@ -119,9 +113,8 @@ class WorkerSites(Engine):
 
     def carry(self, call: Call) -> list[Payload]:
         """Make the call on every site; all workers do so side by side."""
-        for worker in self._workers:
-            worker.tell(Frame(["carry", *astuple(call)]))
-        return [answer for frame in hear_all(self._workers) for answer in frame.payloads.values()]
+        frames = tell_all(self._workers, ["carry", *astuple(call)])
+        return [answer for frame in frames for answer in frame.payloads.values()]
 
 
 class InProcess(EngineSpec):
@@ -139,11 +132,7 @@ class InProcess(EngineSpec):
             with pinned(self.threads):
                 yield LocalSites(factory, range(nodes))
             return
-        with ExitStack() as stack:
-            workers = []
-            for w in range(count):  # start all, then wait: they import torch side by side
-                block = range(w * nodes // count, (w + 1) * nodes // count)
-                workers.append(Worker(SitesHost, block, self.threads, recipe=factory.recipe()))
-                stack.callback(workers[-1].close)
-            hear_all(workers)
+        blocks = [list(range(w * nodes // count, (w + 1) * nodes // count)) for w in range(count)]
+        hosted = [{"nodes": block, "recipe": factory.recipe()} for block in blocks]
+        with started(SitesHost, self.threads, hosted) as workers:
             yield WorkerSites(workers)

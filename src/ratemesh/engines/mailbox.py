@@ -81,7 +81,7 @@ class Mailbox:
     def __init__(
         self, me: int, nodes: int, run: bytes, rules: Rules, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.me, self.nodes, self.run, self.rules, self.clock = me, nodes, run, rules, clock
+        self.me, self.run, self.rules, self.clock = me, run, rules, clock
         self.t = 0
         self.peers = {j: PeerState() for j in range(nodes) if j != me}
         self.partners: set[int] = set()
@@ -101,7 +101,7 @@ class Mailbox:
         """Take in a message; return what to answer its sender: kinds with the round they are about.
 
         Raises:
-            BadMessageError: if it must not be used; the caller counts it with `refuse`.
+            BadMessageError: if it must not be used; the caller counts it in `refused`.
         """
         self._check(message)
         peer, now = self.peers[message.sender], self.clock()
@@ -152,10 +152,6 @@ class Mailbox:
             state.alive.discard(incarnation)
             state.lost = state.lost or state.incarnation == incarnation
 
-    def refuse(self, peer: int, error: BadMessageError) -> None:
-        """Count a message that must not be used."""
-        self.refused[peer, error.reason] += 1
-
     def wait_from_now(self, peers: Iterable[int]) -> None:
         """Begin to wait for peers; those that are waited for are partners."""
         self._wait_since = self.clock()
@@ -163,9 +159,13 @@ class Mailbox:
         for peer in self.peers.values():
             peer.asks = 0
 
+    def missing(self, slots: Mapping[int, Slot]) -> list[int]:
+        """Return the peers whose message of this round is not there."""
+        return [j for j, slot in slots.items() if (self.t, slot) not in self._mail[j]]
+
     def awaited(self, slots: Mapping[int, Slot]) -> set[int]:
         """Return the peers whose message of this round is not there and may still come."""
-        return {j for j, slot in slots.items() if (self.t, slot) not in self._mail[j] and self._hope(j)}
+        return {j for j in self.missing(slots) if self._hope(j)}
 
     def _hope(self, j: int) -> bool:
         """Whether to go on waiting for peer j; one that is given up is lost."""

@@ -75,7 +75,7 @@ class Peer:
         self._round = 0
         self._taken = NEVER
         self._read: dict[tuple[int, Slot], tuple[int, Any]] = {}  # the last message used of a slot, and its round
-        self._sent: dict[tuple[int, int], list[bytes]] = {}
+        self._sent: list[tuple[int, int, bytes]] = []  # receiver, round and message
         self._changed = threading.Condition()
         self._ended = threading.Event()
         self._transport = connect(self.incarnation)
@@ -117,14 +117,13 @@ class Peer:
             self.mailbox.begin(t)
             refused = self.mailbox.refused.total()
         self._enter(t + 1 if listen else t)
-        sent: Counter[tuple[str, int]] = Counter()
         got: Counter[tuple[str, int]] = Counter()
         program = site.round(t)
         event = advance(program)
         while isinstance(event, Exchange):
             refuse_strangers(self.me, event, self.nodes)
             if not listen:
-                self._publish(t, event, sent, outcome.traffic)
+                self._publish(t, event, outcome.traffic)
             event = advance(program, self._await(event, got, site, outcome.notes))
         outcome.log = event
         self._enter(t + 1)
@@ -155,19 +154,19 @@ class Peer:
         """Say that nothing more will come of rounds before t."""
         with self._changed:
             self._round = t
-            self._sent = {key: value for key, value in self._sent.items() if key[1] >= t - 1}
+            self._sent = [sent for sent in self._sent if sent[1] >= t - 1]
         self._tell(Kind.HERE, EVERYONE, t)
 
-    def _publish(self, t: int, exchange: Exchange, sent: Counter[tuple[str, int]], traffic: Traffic) -> None:
+    def _publish(self, t: int, exchange: Exchange, traffic: Traffic) -> None:
         """Send before waiting, and keep what was sent for those who ask again."""
-        traffic.record(self.me, exchange)
         for receiver, payload in exchange.send.items():
-            place = (exchange.tag, receiver)
-            data = self._seal(Kind.DATA, receiver, t, payload, exchange.tag, sent[place])
-            sent[place] += 1
-            traffic.wire[exchange.tag, self.me, receiver] += len(data)
+            edge = (exchange.tag, self.me, receiver)
+            number, tag = traffic.messages[edge], exchange.tag
+            data = seal(Message(Kind.DATA, self.run, self.me, receiver, self.incarnation, t, number, tag, payload))
+            traffic.record(edge, payload)
+            traffic.wire[edge] += len(data)
             with self._changed:
-                self._sent.setdefault((receiver, t), []).append(data)
+                self._sent.append((receiver, t, data))
             self._transport.send(receiver, data)
 
     def _await(self, exchange: Exchange, got: Counter[tuple[str, int]], site: Site, notes: Counter[str]) -> Inbox:
@@ -200,8 +199,7 @@ class Peer:
                 self._raise_failure()
                 pending = self.mailbox.awaited(slots)
                 if not pending:
-                    found = {j: self.mailbox.best(j, slot) for j, slot in slots.items()}
-                    return [j for j, best in found.items() if best is None or best[0] != self.mailbox.t]
+                    return self.mailbox.missing(slots)
                 asked = self.mailbox.ask_again(pending)
                 if not asked:
                     self._changed.wait(self.rules.beat / 2)
@@ -256,7 +254,8 @@ class Peer:
                 if message.sender != event.sender:
                     raise BadMessageError("identity", f"node {event.sender} spoke as node {message.sender}")
                 answers = self.mailbox.arrive(message)
-                self._heed(message)
+                if message.kind == Kind.TAKEN:
+                    self._heed(message)
             except BadMessageError as error:
                 self._refuse(event.sender, error)
                 return
@@ -273,8 +272,8 @@ class Peer:
     def _heed(self, message: Message) -> None:
         """Note that a peer knows another process under this site's name."""
         named = message.payload.get("incarnation")
-        if message.kind == Kind.TAKEN and named is not None and named.numel() == 1:
-            self._taken = time.monotonic() if int(named) == self.incarnation else self._taken
+        if named is not None and named.numel() == 1 and named.item() == self.incarnation:
+            self._taken = time.monotonic()
 
     def _answer(self, kind: Kind, message: Message, t: int) -> None:
         """Answer a peer: send what it missed from round t on, or tell it that its name is taken."""
@@ -282,17 +281,15 @@ class Peer:
             self._tell(kind, message.sender, t, {"incarnation": torch.tensor(message.incarnation)})
             return
         with self._changed:
-            missed = [messages for (to, when), messages in self._sent.items() if to == message.sender and when >= t]
-        for data in (data for messages in missed for data in messages):
+            missed = [data for receiver, sent, data in self._sent if receiver == message.sender and sent >= t]
+        for data in missed:
             self._transport.send(message.sender, data)
         self._tell(Kind.HERE, message.sender, self._round)
 
     def _refuse(self, sender: int, error: BadMessageError) -> None:
-        self.mailbox.refuse(sender, error)
+        self.mailbox.refused[sender, error.reason] += 1
         self.say(f"a message of node {sender} was refused: {error}")
 
     def _tell(self, kind: Kind, receiver: int, t: int, payload: Payload | None = None) -> None:
-        self._transport.send(receiver, self._seal(kind, receiver, t, payload or {}))
-
-    def _seal(self, kind: Kind, receiver: int, t: int, payload: Payload, tag: str = "", sequence: int = 0) -> bytes:
-        return seal(Message(kind, self.run, self.me, receiver, self.incarnation, t, sequence, tag, payload))
+        message = Message(kind, self.run, self.me, receiver, self.incarnation, t, payload=payload or {})
+        self._transport.send(receiver, seal(message))

@@ -3,24 +3,23 @@
 Messages go from actor to actor through Ray's object store; the run is given only references to them.
 """
 
-import functools
 import os
 import socket
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError
+from safetensors.torch import load
 
 from ratemesh.engines.inprocess import LocalSites
 from ratemesh.engines.protocol import Call, Engine, Site, SiteFactory
 from ratemesh.engines.ray import gist
-from ratemesh.engines.rounds import Parcel, Played, nbytes, play_round
-from ratemesh.engines.workers import Frame, failure, from_bytes, raised, to_bytes
+from ratemesh.engines.rounds import Parcel, Played, Posted, nbytes, play_round
+from ratemesh.engines.workers import Frame, child_environment, failure, raised, to_bytes
 from ratemesh.errors import InputError, RatemeshError, RatemeshWarning
 from ratemesh.messages.formats import Payload
 from ratemesh.training.protocol import Exchange, RoundLog
@@ -32,33 +31,7 @@ KEEPING = {Site.save.__name__, Site.load.__name__}
 """Calls whose argument is a folder of states: from there a run can go on."""
 
 
-@dataclass(frozen=True)
-class Posted:
-    """An `Exchange` whose payloads are in the object store."""
-
-    tag: str
-    send: Mapping[int, Parcel]
-    recv: frozenset[int]
-
-
-Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-
-def _in_words(method: Callable[Arguments, Result]) -> Callable[Arguments, Result | Frame]:
-    """Let a method return its errors as frames, as a worker process sends them.
-
-    Ray would wrap an exception, and what Ray raises by itself (this process was killed) could not be told from it.
-    """
-
-    @functools.wraps(method)
-    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result | Frame:
-        try:
-            return method(*args, **kwargs)
-        except Exception as error:
-            return failure(error)
-
-    return wrapped
 
 
 class NodeActor:
@@ -74,26 +47,32 @@ class NodeActor:
         self._factory: SiteFactory | None = None
         self._sites: LocalSites
 
-    @_in_words
+    def do(self, method: str, *arguments: Any) -> Any:
+        """Call a method from below; its errors are returned as frames, as a worker process sends them.
+
+        Ray would wrap an exception, and what Ray raises by itself (this process was killed) could not be told from it.
+        """
+        try:
+            return getattr(self, method)(*arguments)
+        except Exception as error:
+            return failure(error)
+
     def build(self, recipe: Sequence[str]) -> None:
         """Make the site, or make it anew as it was before the first round."""
         self._factory = self._factory or SiteFactory.from_recipe(recipe)
         self._sites = LocalSites(self._factory, [self._node])
 
-    @_in_words
     def begin(self, t: int) -> Posted | RoundLog:
         """Start round t; one that was interrupted is forgotten."""
         self._sites.begin(self._node, t)
         return self._event()
 
-    @_in_words
-    def resume(self, senders: list[int], *contents: bytes) -> Posted | RoundLog:
+    def resume(self, tag: str, senders: list[int], *contents: bytes) -> Posted | RoundLog:
         """Go on with what arrived; Ray has turned references into what they refer to."""
-        messages = {j: from_bytes(content) for j, content in zip(senders, contents, strict=True)}
-        self._sites.resume(self._node, messages)
+        messages = {j: load(content) for j, content in zip(senders, contents, strict=True)}
+        self._sites.resume(self._node, tag, messages)
         return self._event()
 
-    @_in_words
     def carry(self, call: Call) -> bytes:
         """Make a call on the site; return the answer as safetensors bytes."""
         for folder in call.arguments if call.method in KEEPING else ():
@@ -113,28 +92,27 @@ class NodeActor:
         return Posted(event.tag, {j: stored[id(payload)] for j, payload in event.send.items()}, event.recv)
 
 
-class Actors:
-    """The actors of all nodes; one that is gone can be replaced."""
+class Actors(Engine):
+    """The actors of all nodes; one that is gone raises one of `LOST`, and can be replaced."""
 
     def __init__(self, factory: SiteFactory, nodes: int, options: Mapping[str, Any], threads: int) -> None:
-        path = os.pathsep.join(filter(None, sys.path))
-        environment = {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         self._class = ray.remote(NodeActor).options(
-            runtime_env={"env_vars": environment},
+            runtime_env={"env_vars": child_environment(threads)},
             scheduling_strategy="SPREAD",
             max_restarts=0,  # a restarted actor has lost its state: `replace` and `RayEngine` see to both
             **options,
         )
         self._recipe = ray.put(factory.recipe())
         self._threads = threads
-        self.of = [self._start(node) for node in range(nodes)]
+        self._actors = [self._start(node) for node in range(nodes)]
+        self._underway: dict[Any, int] = {}  # what actors were told in this round and have not answered
 
     def _start(self, node: int) -> Any:
         return self._class.remote(node, self._threads, str(Path.cwd()))
 
     def build(self, nodes: Sequence[int], patience: float) -> None:
         """Wait until new actors are placed and have made their sites."""
-        underway = {self.of[node].build.remote(self._recipe): node for node in nodes}
+        underway = {self._actors[node].do.remote("build", self._recipe): node for node in nodes}
         pending = list(underway)
         if pending:
             _, pending = ray.wait(pending, num_returns=len(pending), timeout=patience)
@@ -155,37 +133,29 @@ class Actors:
         Those that are still there first finish what they are at, which may take as long as a round.
         """
         lost = []
-        for node, reference in [(n, actor.build.remote(self._recipe)) for n, actor in enumerate(self.of)]:
+        for node, reference in [(n, actor.do.remote("build", self._recipe)) for n, actor in enumerate(self._actors)]:
             try:
                 result(reference)
             except LOST:
                 lost.append(node)
         for node in lost:
-            ray.kill(self.of[node])  # out of reach is not dead: never two of one node
-            self.of[node] = self._start(node)
+            ray.kill(self._actors[node])  # out of reach is not dead: never two of one node
+            self._actors[node] = self._start(node)
         return lost
 
-    def close(self) -> None:
-        """End all."""
-        for actor in self.of:
-            ray.kill(actor)
-
-
-class Attempt:
-    """A round on actors: what they were told and have not answered."""
-
-    def __init__(self, actors: Sequence[Any]) -> None:
-        self._actors = actors
-        self._underway: dict[Any, int] = {}
+    def play(self, t: int) -> Played:
+        """Play round t on every node; one that was interrupted is forgotten."""
+        self._underway = {}
+        return play_round(self, len(self._actors), t)
 
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
-        self._underway[self._actors[node].begin.remote(t)] = node
+        self._underway[self._actors[node].do.remote("begin", t)] = node
 
-    def resume(self, node: int, messages: Mapping[int, Parcel]) -> None:
+    def resume(self, node: int, tag: str, messages: Mapping[int, Parcel]) -> None:
         """Give a node references to what arrived."""
         references = [parcel.place for parcel in messages.values()]
-        self._underway[self._actors[node].resume.remote(list(messages), *references)] = node
+        self._underway[self._actors[node].do.remote("resume", tag, list(messages), *references)] = node
 
     def next_event(self) -> tuple[int, Posted | RoundLog] | None:
         """Wait for any node."""
@@ -193,6 +163,16 @@ class Attempt:
             return None
         done, _ = ray.wait(list(self._underway), num_returns=1)
         return self._underway.pop(done[0]), result(done[0])
+
+    def carry(self, call: Call) -> list[Payload]:
+        """Make the call on every site; return the answers in node order."""
+        references = [actor.do.remote("carry", call) for actor in self._actors]
+        return [load(result(reference)) for reference in references]
+
+    def close(self) -> None:
+        """End all."""
+        for actor in self._actors:
+            ray.kill(actor)
 
 
 class RayEngine(Engine):
@@ -212,7 +192,7 @@ class RayEngine(Engine):
 
     def play(self, t: int) -> Played:
         """Play round t on every node."""
-        played = self._surely(f"round {t}", lambda: self._play(t))
+        played = self._surely(f"round {t}", lambda: self._actors.play(t))
         self._since.append(t)
         return played
 
@@ -220,17 +200,10 @@ class RayEngine(Engine):
         """Make the call on every site; return the answers in node order."""
         if keeps := call.method in KEEPING:
             call = replace(call, arguments=[str(Path(folder).absolute()) for folder in call.arguments])
-        answers = self._surely(f"'{call.method}'", lambda: self._carry(call))
+        answers = self._surely(f"'{call.method}'", lambda: self._actors.carry(call))
         if keeps:
             self._loaded, self._since = replace(call, method=Site.load.__name__), []
         return answers
-
-    def _play(self, t: int) -> Played:
-        return play_round(Attempt(self._actors.of), len(self._actors.of), t)
-
-    def _carry(self, call: Call) -> list[Payload]:
-        references = [actor.carry.remote(call) for actor in self._actors.of]
-        return [from_bytes(result(reference)) for reference in references]
 
     def _surely(self, when: str, work: Callable[[], Result]) -> Result:
         """Do the work; when nodes are lost, bring all back to where they were and do it again."""
@@ -261,9 +234,9 @@ class RayEngine(Engine):
         )
         self._actors.build(lost, self._patience)  # only now: who is lost again here must not hide who was lost before
         if self._loaded:
-            self._carry(self._loaded)
+            self._actors.carry(self._loaded)
         for t in self._since:
-            self._play(t)
+            self._actors.play(t)
 
 
 def result(reference: Any) -> Any:

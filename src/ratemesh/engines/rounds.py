@@ -1,9 +1,9 @@
 """Message passing inside one run: how a round goes on, who waits for whom, what is delivered when, and its bytes."""
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from ratemesh.errors import RatemeshError
 from ratemesh.messages.formats import Payload
@@ -27,50 +27,31 @@ class Parcel:
     place: object
 
 
-Sent = TypeVar("Sent", bound=Payload | Parcel)
-Sent_co = TypeVar("Sent_co", bound=Payload | Parcel, covariant=True)
+@dataclass(frozen=True)
+class Posted:
+    """An `Exchange` whose payloads lie elsewhere."""
+
+    tag: str
+    send: Mapping[int, Parcel]
+    recv: frozenset[int]
 
 
-class Outgoing(Protocol[Sent_co]):
-    """An `Exchange` whose messages are payloads at hand or parcels."""
-
-    @property
-    def tag(self) -> str:
-        """What the messages are."""
-
-    @property
-    def send(self) -> Mapping[int, Sent_co]:
-        """Messages by receiver."""
-
-    @property
-    def recv(self) -> frozenset[int]:
-        """Nodes to hear from before going on."""
+Edge = tuple[str, int, int]
+"""Tag, sender and receiver."""
 
 
 @dataclass
 class Traffic:
-    """Counts of one round; keys are (tag, sender, receiver). `wire` is empty where nothing leaves the machine."""
+    """Counts of one round. `wire`, headers included, is empty where nothing leaves the machine."""
 
-    messages: Counter[tuple[str, int, int]] = field(default_factory=Counter)
-    bytes: Counter[tuple[str, int, int]] = field(default_factory=Counter)
-    wire: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    messages: Counter[Edge] = field(default_factory=Counter)
+    bytes: Counter[Edge] = field(default_factory=Counter)
+    wire: Counter[Edge] = field(default_factory=Counter)
 
-    def record(self, sender: int, outgoing: Outgoing[Payload | Parcel]) -> None:
-        """Count what a node sends."""
-        for receiver, message in outgoing.send.items():
-            key = (outgoing.tag, sender, receiver)
-            self.messages[key] += 1
-            self.bytes[key] += message.nbytes if isinstance(message, Parcel) else nbytes(message)
-
-    @property
-    def total_bytes(self) -> int:
-        """Payload bytes of all messages."""
-        return self.bytes.total()
-
-    @property
-    def total_wire_bytes(self) -> int:
-        """Bytes of all messages as they were sent, headers included; 0 if they were not."""
-        return self.wire.total()
+    def record(self, edge: Edge, message: Payload | Parcel) -> None:
+        """Count a message."""
+        self.messages[edge] += 1
+        self.bytes[edge] += message.nbytes if isinstance(message, Parcel) else nbytes(message)
 
 
 @dataclass(frozen=True)
@@ -83,63 +64,69 @@ class Played:
 
 def nbytes(payload: Payload) -> int:
     """Return the bytes of a payload's tensors, without any header."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in payload.values())
+    return sum(tensor.nbytes for tensor in payload.values())
 
 
-def refuse_strangers(sender: int, outgoing: Outgoing[Any], nodes: int) -> None:
+def refuse_strangers(sender: int, outgoing: Exchange | Posted, nodes: int) -> None:
     """Raise if a node addresses itself or one that is not there."""
     outside = [j for j in {*outgoing.send, *outgoing.recv} if not 0 <= j < nodes or j == sender]
     if outside:
         raise RatemeshError(f"node {sender} addressed {outside}; peers must be other nodes in 0..{nodes - 1}.")
 
 
-class RoundMail(Generic[Sent]):
+class RoundMail:
     """Mailboxes of one round. A node is ready when all that it waits for has arrived."""
 
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
         self.traffic = Traffic()
-        self._mail: dict[tuple[str, int, int], deque[Sent]] = {}
-        self._waiting: dict[int, Outgoing[Sent]] = {}
+        self._mail: defaultdict[Edge, deque[Any]] = defaultdict(deque)
+        self._waiting: dict[int, Exchange | Posted] = {}
 
-    def post(self, sender: int, outgoing: Outgoing[Sent]) -> None:
+    def post(self, sender: int, outgoing: Exchange | Posted) -> None:
         """Take what a node sends and note what it waits for."""
         refuse_strangers(sender, outgoing, self.nodes)
-        self.traffic.record(sender, outgoing)
         for receiver, message in outgoing.send.items():
-            self._mail.setdefault((outgoing.tag, sender, receiver), deque()).append(message)
+            edge = (outgoing.tag, sender, receiver)
+            self.traffic.record(edge, message)
+            self._mail[edge].append(message)
         self._waiting[sender] = outgoing
 
-    def ready(self) -> list[tuple[int, Mapping[int, Sent]]]:
-        """Take out the nodes that can go on, with their inboxes (senders ascending)."""
-        able = [i for i, e in self._waiting.items() if all(self._mail.get((e.tag, j, i)) for j in e.recv)]
-        return [(i, self._collect(i, self._waiting.pop(i))) for i in sorted(able)]
+    def ready(self) -> list[tuple[int, str, dict[int, Any]]]:
+        """Take out the nodes that can go on, with the tag that they wait for and their inboxes (senders ascending)."""
+        found = []
+        for i in sorted(i for i in self._waiting if not self._lacking(i)):
+            waiting = self._waiting.pop(i)
+            inbox = {j: self._mail[waiting.tag, j, i].popleft() for j in sorted(waiting.recv)}
+            found.append((i, waiting.tag, inbox))
+        return found
 
-    def _collect(self, i: int, outgoing: Outgoing[Sent]) -> Mapping[int, Sent]:
-        return {j: self._mail[outgoing.tag, j, i].popleft() for j in sorted(outgoing.recv)}
+    def _lacking(self, i: int) -> list[int]:
+        """Return whose message node i still waits for."""
+        waiting = self._waiting[i]
+        return [j for j in sorted(waiting.recv) if not self._mail[waiting.tag, j, i]]
 
     def stuck(self) -> str:
         """Say who waits for whom."""
-        lacks = {i: [j for j in sorted(e.recv) if not self._mail.get((e.tag, j, i))] for i, e in self._waiting.items()}
-        return "; ".join(f"node {i} waits for {who}" for i, who in sorted(lacks.items()))
+        return "; ".join(f"node {i} waits for {self._lacking(i)}" for i in sorted(self._waiting))
 
 
-class Nodes(Protocol[Sent]):
-    """All nodes, wherever they are. Every command to a node gives one event."""
+class Nodes(Protocol):
+    """All nodes, wherever they are. Every command to a node gives one event; messages are payloads or parcels."""
 
     def begin(self, node: int, t: int) -> None:
         """Start round t of a node."""
 
-    def resume(self, node: int, messages: Mapping[int, Sent]) -> None:
-        """Go on with what arrived."""
+    def resume(self, node: int, tag: str, messages: Mapping[int, Any]) -> None:
+        """Go on with the messages of this tag that arrived."""
 
-    def next_event(self) -> tuple[int, Outgoing[Sent] | RoundLog] | None:
+    def next_event(self) -> tuple[int, Exchange | Posted | RoundLog] | None:
         """Wait for what any node sends, or for its log; None when no command is left to carry out."""
 
 
-def play_round(nodes: Nodes[Sent], count: int, t: int) -> Played:
+def play_round(nodes: Nodes, count: int, t: int) -> Played:
     """Play round t; every node's inbox is in sender order, so timing changes nothing."""
-    mail: RoundMail[Sent] = RoundMail(count)
+    mail = RoundMail(count)
     logs: dict[int, RoundLog] = {}
     for node in range(count):
         nodes.begin(node, t)
@@ -152,6 +139,6 @@ def play_round(nodes: Nodes[Sent], count: int, t: int) -> Played:
             logs[node] = event
         else:
             mail.post(node, event)
-        for ready, inbox in mail.ready():
-            nodes.resume(ready, inbox)
+        for ready, tag, inbox in mail.ready():
+            nodes.resume(ready, tag, inbox)
     return Played([logs[node] for node in range(count)], mail.traffic)

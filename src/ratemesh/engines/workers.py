@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Protocol
@@ -22,11 +23,6 @@ from ratemesh.messages.formats import Payload
 def to_bytes(payload: Payload) -> bytes:
     """Return named tensors as safetensors bytes."""
     return save({name: tensor.contiguous() for name, tensor in payload.items()})
-
-
-def from_bytes(content: bytes) -> Payload:
-    """Read safetensors bytes; nothing in them is executed."""
-    return load(content)
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Frame:
     def receive(cls, connection: Connection) -> "Frame":
         """Read a frame; EOFError when the other side is gone."""
         words, failed, by_node, count = json.loads(connection.recv_bytes())
-        contents = [from_bytes(connection.recv_bytes()) for _ in range(count)]
+        contents = [load(connection.recv_bytes()) for _ in range(count)]
         return cls(words, {node: contents[place] for node, place in by_node}, failed)
 
 
@@ -72,6 +68,21 @@ def raised(frame: Frame) -> Frame:
     raise known.get(kind, errors.RatemeshError)(message)
 
 
+def child_environment(threads: int) -> dict[str, str]:
+    """Return what a process of ours must know: where modules are, and how many threads it may use."""
+    path = os.pathsep.join(filter(None, sys.path))
+    return {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+
+
+def end(process: "subprocess.Popen[Any]", seconds: float) -> None:
+    """Wait until a process has ended; kill it if it takes longer than this."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Host(Protocol):
     """What a worker process holds: every frame that it is told gives one answer."""
 
@@ -80,25 +91,24 @@ class Host(Protocol):
 
 
 class Worker:
-    """A `Host` in a process of its own, made there by its class from arguments that JSON can hold.
+    """A `Host` in a process of its own, made there by its class from arguments that JSON can hold, `nodes` among them.
 
     The process is started anew, not forked: no torch state is inherited, and a caller's script
     needs no `if __name__ == "__main__"`. If this process dies, the pipe closes and the worker ends.
     """
 
-    def __init__(self, host: type[Host], nodes: Sequence[int], threads: int, **arguments: Any) -> None:
-        self.nodes = nodes
+    def __init__(self, host: type[Host], threads: int, arguments: Mapping[str, Any]) -> None:
+        self.nodes: list[int] = arguments["nodes"]
         ours, theirs = Pipe()
         self.connection: Connection = ours
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
-            env={**environment, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
+            env={**os.environ, **child_environment(threads)},
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
-        self.tell(Frame([host.__module__, host.__qualname__, threads, {"nodes": list(nodes), **arguments}]))
+        self.tell(Frame([host.__module__, host.__qualname__, threads, arguments]))
 
     def tell(self, frame: Frame) -> None:
         """Have the worker do something; `hear` waits for its answer."""
@@ -117,18 +127,33 @@ class Worker:
     def close(self) -> None:
         """Close the pipe: the worker ends by itself."""
         self.connection.close()
-        try:
-            self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, 5)
 
     def _died(self) -> errors.RatemeshError:
         code = self.process.wait()
         return errors.RatemeshError(
-            f"the worker process of nodes {list(self.nodes)} ended with exit code {code}. "
+            f"the worker process of nodes {self.nodes} ended with exit code {code}. "
             "Out of memory is the usual cause: try fewer engine.workers. The run can be resumed."
         )
+
+
+@contextmanager
+def started(host: type[Host], threads: int, hosted: Sequence[Mapping[str, Any]]) -> Iterator[list[Worker]]:
+    """Start a worker for every host's arguments, end them on the way out."""
+    with ExitStack() as stack:
+        workers = []
+        for arguments in hosted:  # start all, then wait: they import torch side by side
+            workers.append(Worker(host, threads, arguments))
+            stack.callback(workers[-1].close)
+        hear_all(workers)
+        yield workers
+
+
+def tell_all(workers: Sequence[Worker], words: Sequence[Any]) -> list[Frame]:
+    """Have all workers do something side by side; return their answers in the same order."""
+    for worker in workers:
+        worker.tell(Frame(words))
+    return hear_all(workers)
 
 
 def hear_all(workers: Sequence[Worker]) -> list[Frame]:

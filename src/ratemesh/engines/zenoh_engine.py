@@ -22,7 +22,7 @@ from ratemesh.engines.mailbox import Rules
 from ratemesh.engines.peer import Peer
 from ratemesh.engines.protocol import Call, Engine, EngineSpec, SiteFactory
 from ratemesh.engines.rounds import Played, Traffic
-from ratemesh.engines.workers import Frame, Worker, hear_all
+from ratemesh.engines.workers import Frame, Worker, started, tell_all
 from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec, ZenohTransport, load_zenoh
 from ratemesh.messages.formats import Payload
 
@@ -40,16 +40,12 @@ class Zenoh(EngineSpec):
     def open(self, factory: SiteFactory, nodes: int) -> Iterator["ZenohEngine"]:
         """Start a process a node, end them on the way out."""
         load_zenoh()
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratemesh-certs-")))
-            links = mesh_links(free_addresses(nodes), None if self.insecure else folder)
+        with tempfile.TemporaryDirectory(prefix="ratemesh-certs-") as folder:
+            links = mesh_links(free_addresses(nodes), None if self.insecure else Path(folder))
             shared = {"recipe": factory.recipe(), "run": secrets.token_hex(RUN_BYTES), "deadline": self.deadline}
-            workers = []
-            for i, link in enumerate(links):  # start all, then wait: they import torch side by side
-                workers.append(Worker(PeerHost, [i], self.threads, link=link.model_dump(mode="json"), **shared))
-                stack.callback(workers[-1].close)
-            hear_all(workers)
-            yield ZenohEngine(workers)
+            hosted = [{"nodes": [i], "link": link.model_dump(mode="json"), **shared} for i, link in enumerate(links)]
+            with started(PeerHost, self.threads, hosted) as workers:
+                yield ZenohEngine(workers)
 
 
 def mesh_links(addresses: Sequence[str], folder: Path | None) -> list[LinkSpec]:
@@ -113,7 +109,7 @@ class ZenohEngine(Engine):
     def play(self, t: int) -> Played:
         """Play round t on every node."""
         logs, traffic = [], Traffic()
-        for frame in self._all(["play", t]):
+        for frame in tell_all(self._workers, ["play", t]):
             log, rows = frame.words
             logs.append(log)
             for tag, sender, receiver, messages, payload, sent in rows:
@@ -123,9 +119,4 @@ class ZenohEngine(Engine):
 
     def carry(self, call: Call) -> list[Payload]:
         """Make the call on every site; return the answers in node order."""
-        return [frame.payloads[0] for frame in self._all(["carry", *astuple(call)])]
-
-    def _all(self, words: Sequence[Any]) -> list[Frame]:
-        for worker in self._workers:
-            worker.tell(Frame(words))
-        return hear_all(self._workers)
+        return [frame.payloads[0] for frame in tell_all(self._workers, ["carry", *astuple(call)])]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
+from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from ratemesh.core.subspace import SubspaceRule
 from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, PartitionSpec
@@ -17,7 +17,7 @@ from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.methods import METHODS, MethodSpec
-from ratemesh.specs import NamedSpec, Spec, explain, nearest, resolve
+from ratemesh.specs import NamedSpec, Spec, build, nearest, resolve
 from ratemesh.training.coupled import CoupledSpec
 from ratemesh.training.local import LocalSpec
 
@@ -155,11 +155,8 @@ def make_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Conf
     preset = given.get("preset", "default")
     if not isinstance(preset, str) or preset not in PRESETS:
         raise InputError(f"preset must be a known name; got {preset!r}. {nearest(str(preset), PRESETS)}")
-    try:
-        below = merged(NAMES, preset_for(preset, given.get("method")))
-        return Config.model_validate(merged(below, given))
-    except ValidationError as error:
-        raise InputError(explain(error, Config, "")) from None
+    below = merged(NAMES, preset_for(preset, given.get("method")))
+    return build(Config, merged(below, given), "")
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:

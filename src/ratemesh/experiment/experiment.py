@@ -95,9 +95,9 @@ def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, An
     """Play round t and record it, with accuracies where the configuration asks for them."""
     began, cpu = time.perf_counter(), _cpu_seconds(engine)
     played = engine.play(t)
-    sent = {"bytes": played.traffic.total_bytes}
+    sent = {"bytes": played.traffic.bytes.total()}
     if played.traffic.wire:
-        sent["wire_bytes"] = played.traffic.total_wire_bytes  # headers included, where messages left their process
+        sent["wire_bytes"] = played.traffic.wire.total()  # headers included, where messages left their process
     record = round_record(t, played.logs, sent)
     every = plan.config.output.evaluate_every
     if every and t % every == 0:

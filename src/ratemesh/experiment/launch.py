@@ -13,6 +13,7 @@ import tomli_w
 
 from ratemesh.engines.inprocess import InProcess
 from ratemesh.engines.protocol import Site
+from ratemesh.engines.workers import child_environment, end
 from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
@@ -111,7 +112,7 @@ def start(words: Sequence[str], log: Path, wrapper: Sequence[str] = ()) -> "subp
     Args:
         wrapper: a command to start it with, such as `nice` or `ip netns exec NAME`.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **child_environment(1)}
     command = [*wrapper, sys.executable, "-m", "ratemesh", *words]
     with log.open("a") as file:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True, env=environment)
@@ -122,11 +123,7 @@ def stop(processes: Sequence["subprocess.Popen[str]"]) -> None:
     for process in processes:
         process.terminate()
     for process in processes:
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, STOP_SECONDS)
 
 
 def last_words(log: Path) -> str:

@@ -116,13 +116,13 @@ class Plan(SiteFactory):
             )
         local = self.config.local
         local.check_balance(counts)
-        for gap_in_words in self.config.method.check(self.topology, counts, local):
-            _warn(gap_in_words)
+        gaps_in_words = list(self.config.method.check(self.topology, counts, local))
         K, d = self.data.num_classes, self.config.d
         ranks = torch.full((K,), max(1, d // K)) if self.data.ranks is None else self.data.ranks
         weights = balanced_counts(total) if local.balance else total
-        for gap_in_words in theorem1_gaps(d, ranks, weights / weights.sum(), self.config.method.eps2):
-            _warn(gap_in_words)
+        gaps_in_words += theorem1_gaps(d, ranks, weights / weights.sum(), self.config.method.eps2)
+        for gap_in_words in gaps_in_words:
+            warnings.warn(gap_in_words, RatemeshWarning, stacklevel=2)
         local.check(self.shape)
         self._check_one_model()
         memory = self.memory(self.clusters())  # builds every architecture: one that does not fit is found out now
@@ -278,7 +278,3 @@ def available_memory() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RatemeshWarning, stacklevel=3)

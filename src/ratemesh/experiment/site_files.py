@@ -51,15 +51,15 @@ class MeshSpec(Spec):
         agreed = [self.run, self.shared().digest(), sorted(self.peers.items())]
         return hashlib.sha256(json.dumps(agreed).encode()).digest()[:RUN_BYTES]
 
-    def endpoints(self, listen: tuple[str, ...], connect: tuple[str, ...], lease: float) -> LinkSpec:
-        """Return how to reach the others; `lease` seconds without a sign of life end a connection."""
+    def endpoints(self, own: "OwnSpec | OwnRelaySpec") -> LinkSpec:
+        """Return how to reach the others; `deadline` seconds without a sign of life end a connection."""
         return LinkSpec(
             names=tuple(sorted(self.peers, key=lambda name: self.peers[name])),
-            listen=listen,
-            connect=connect,
+            listen=own.listen,
+            connect=own.connect,
             relays=self.relays,
             tls=None if self.insecure else self.tls,
-            lease_ms=max(1000, int(1000 * lease)),
+            lease_ms=max(1000, int(1000 * own.deadline)),
         )
 
     def check(self, nodes: int) -> None:
@@ -94,7 +94,7 @@ class SiteSpec(MeshSpec):
 
     def link(self) -> LinkSpec:
         """Return how to reach the others."""
-        return self.endpoints(self.site.listen, self.site.connect, self.site.deadline)
+        return self.endpoints(self.site)
 
     def check(self, nodes: int) -> None:
         """Refuse also a name that nobody knows, and a site that nobody can reach and that calls nobody."""
@@ -123,7 +123,7 @@ class RouterSpec(MeshSpec):
 
     def link(self) -> LinkSpec:
         """Return where it listens."""
-        return self.endpoints(self.router.listen, self.router.connect, self.router.deadline)
+        return self.endpoints(self.router)
 
     def check(self, nodes: int) -> None:
         """Refuse also a router that the sites would not listen to."""

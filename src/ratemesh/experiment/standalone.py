@@ -132,7 +132,7 @@ def _record(t: int, played: PeerRound, skipped: int, peer: Peer) -> dict[str, An
     told["outside_theorem"] = max(told["outside_theorem"], played.log.get("outside_theorem", 0.0))
     node = {**played.log, **told, "skipped": float(skipped)}
     refusals = {f"node {j}: {reason}": count for (j, reason), count in sorted(peer.mailbox.refused.items())}
-    sent = {"bytes": played.traffic.total_bytes, "wire_bytes": played.traffic.total_wire_bytes, "refusals": refusals}
+    sent = {"bytes": played.traffic.bytes.total(), "wire_bytes": played.traffic.wire.total(), "refusals": refusals}
     return round_record(t, [node], sent)
 
 
