@@ -53,8 +53,8 @@ def test_the_order_of_events_changes_nothing(nodes, seed):
     for i, log in enumerate(played.logs):
         assert log["heard"] == [[(j, 10 * j + step) for j in range(nodes) if j != i] for step in range(2)]
     assert played.traffic.messages.total() == 2 * nodes * (nodes - 1)
-    assert played.traffic.total_bytes == 8 * played.traffic.messages.total()
-    assert played.traffic.total_wire_bytes == 0
+    assert played.traffic.bytes.total() == 8 * played.traffic.messages.total()
+    assert played.traffic.wire.total() == 0
 
 
 def test_nodes_that_wait_for_each_other_are_named():
