@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError
 from ratemesh.messages.codecs import CODECS, PACKED, Delta
-from ratemesh.messages.formats import FORMATS, layout_bytes, misshapen
+from ratemesh.messages.formats import FORMATS, misshapen
 from ratemesh.messages.statistics import NO_FRAME, StatsMessage, Stream, message_bytes
 from toy_codecs import SETTINGS, codec_of, like, pack, read, stream_of
 from toy_stats import keep, no_samples
@@ -63,11 +63,6 @@ def test_bytes_follow_the_formula_for_any_number_of_classes(unit_rows, K, d, see
             codec, held, K, d, means=means, frame=frame
         )
         assert torch.equal(read(payload, 0, K, d, codec).stats.m, stats.m)
-
-
-def test_parts_add_up_to_the_layouts_bytes():
-    layout = {"a": ((2, 3), torch.float16), "b": ((5,), None), "c": ((), torch.int32), "d": ((0, 9), torch.int8)}
-    assert layout_bytes(layout) == 2 * 3 * 2 + 5 * 4 + 4
 
 
 def test_a_tensor_that_is_not_there_is_no_fault_and_a_wrong_one_is_named():

@@ -19,9 +19,8 @@ from ratemesh.data.files import cached
 from ratemesh.data.parquet import Parquet
 from ratemesh.data.partition import FEWEST
 from ratemesh.data.pictures import decode_pictures
-from ratemesh.data.published import Mnist, decode_bin, decode_idx, own_files, read_pickle
+from ratemesh.data.published import decode_bin, decode_idx, own_files, read_pickle
 from ratemesh.errors import InputError
-from toy_files import idx_bytes
 
 X, Y = np.arange(48, dtype=np.uint8).reshape(12, 4), np.arange(12) % 3
 
@@ -107,16 +106,6 @@ def test_held_out_tables_may_have_any_usual_name(tmp_path: Path, name: str) -> N
     assert data.X_train[:, 1].tolist() == [4.0] * 4 + [2.0] * 2
     assert data.X_test[:, 1].tolist() == [3.0] * 3
     assert data.classes == ("a", "b")
-
-
-def test_images_and_labels_of_mnist_must_be_as_many(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("x", "y", "x_test", "y_test")]
-    shapes = [(3, 2, 2), (3,), (3, 2, 2), (2,)]
-    for path, shape in zip(paths, shapes, strict=True):
-        path.write_bytes(idx_bytes(np.zeros(shape, np.uint8)))
-    message = r"x_test' must hold one image for every label; got shapes \(3, 2, 2\) and \(2,\)"
-    with pytest.raises(InputError, match=message):
-        Mnist(name="mnist").decode(paths)
 
 
 @given(st.binary(max_size=12), st.sampled_from([b"", bytes([0, 0, 8, 1, 0, 0, 0]), bytes([0, 0, 8, 2])]))

@@ -25,7 +25,7 @@ class Scripted:
     def begin(self, node, t):
         self.events.append((node, advance(self.programs[node])))
 
-    def resume(self, node, messages):
+    def resume(self, node, tag, messages):
         self.events.append((node, advance(self.programs[node], messages)))
 
     def next_event(self):
@@ -82,19 +82,19 @@ def test_a_message_of_another_tag_does_not_serve():
     mail = RoundMail(2)
     mail.post(0, Exchange("a", {1: PAYLOAD}, frozenset()))
     mail.post(1, Exchange("b", {}, frozenset({0})))
-    assert mail.ready() == [(0, {})]
+    assert mail.ready() == [(0, "a", {})]
     assert mail.ready() == []
     assert mail.stuck() == "node 1 waits for [0]"
     mail.post(0, Exchange("b", {1: PAYLOAD}, frozenset()))
-    assert [node for node, _ in mail.ready()] == [0, 1]
+    assert [node for node, *_ in mail.ready()] == [0, 1]
 
 
 def test_parcels_count_as_what_lies_elsewhere():
     traffic = Traffic()
     assert nbytes(PAYLOAD) == 25
     assert nbytes({}) == 0
-    traffic.record(0, Exchange("a", {1: PAYLOAD, 2: PAYLOAD}, frozenset()))
-    traffic.record(0, Exchange("a", {1: Parcel(100, "there")}, frozenset()))
+    for receiver, message in ((1, PAYLOAD), (2, PAYLOAD), (1, Parcel(100, "there"))):
+        traffic.record(("a", 0, receiver), message)
     assert dict(traffic.bytes) == {("a", 0, 1): 125, ("a", 0, 2): 25}
     assert dict(traffic.messages) == {("a", 0, 1): 2, ("a", 0, 2): 1}
 

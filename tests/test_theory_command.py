@@ -164,7 +164,7 @@ def test_the_cluster_objective_is_coupled_on_shared_labels_only() -> None:
     programs = problem.programs(Pace(eta=1, rho=1.0, gamma=0, rounds=1), steps=0)
     engine_of(programs).play(1)
     for program in programs:
-        duals = program.state()["Y"].abs().amax((1, 2))
+        duals = program.state()["edges.Y"].abs().amax((1, 2))
         assert bool(((duals > 0) == program.stats.held).all())
 
 

@@ -22,7 +22,7 @@ from ratemesh.training.averaging import alike, averaged, min_norm_weights, read_
 from ratemesh.training.classifier import Classifier, supervised
 from ratemesh.training.coupled import CouplingSpec, RunningSpec, WarmStartSpec, weighed
 from ratemesh.training.gauge import Gauge, GaugeSpec, PartialGauge, PartialGaugeSpec
-from ratemesh.training.local import LocalSpec, LocalTrainer, balanced_batches, batches, encode, named, under
+from ratemesh.training.local import LocalSpec, LocalTrainer, batches, encode, named, under
 from ratemesh.training.optimizers import Muon
 from ratemesh.training.protocol import MethodSpec, Node
 
@@ -64,7 +64,7 @@ def test_without_epochs_nothing_is_trained_and_the_loss_is_unknown():
 
 def test_balanced_batches_need_samples():
     with pytest.raises(InputError, match=r"y must hold labels to make batches of; got none\. Give the node data"):
-        next(balanced_batches(torch.zeros(0), 4, 1, torch.Generator()))
+        next(batches(torch.zeros(0), LocalSpec(balance=True, batch_size=4), torch.Generator()))
 
 
 def test_a_lost_loss_names_the_class_whose_features_are_lost():
@@ -222,7 +222,7 @@ def test_weights_with_too_few_peers_are_refused():
     net = encoder()
     payload = {**weights_of(net), "degree": torch.tensor(-1, dtype=torch.int32)}
     with pytest.raises(RatemeshError, match="node 4 was refused: 'degree' must be at least 0; got -1"):
-        read_weights(payload, net, 4)
+        read_weights(payload, 4, net)
     assert weights_bytes(net) == sum(4 * value.numel() for value in payload.values())
 
 
