@@ -50,6 +50,7 @@ def test_a_server_goes_on_without_a_client() -> None:
         round_.send({})
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore::ratemesh.errors.RatemeshWarning")
 def test_sites_end_when_the_server_is_killed_and_finish_once_it_is_back(tmp_path: Path) -> None:
