@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, NonFiniteFeaturesError
-from ratemesh.metrics import classes
-from toy_stats import by_node
+from toy_stats import class_mean_cosine, iidr, wccr
 
 seeds = st.integers(0, 10_000)
 # Unbalanced, with a class of one sample and an empty class among them.
@@ -23,18 +22,6 @@ counts = st.lists(st.integers(0, 6), min_size=2, max_size=5).filter(
 
 def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def wccr(Z, y, **options):
-    return classes.wccr(*by_node(Z, y), **options)
-
-
-def iidr(Z, y, **options):
-    return classes.iidr(*by_node(Z, y), **options)
-
-
-def class_mean_cosine(Z, y):
-    return classes.class_mean_cosine(*by_node(Z, y))
 
 
 def simplex(K, d, scale=1.0):

@@ -6,27 +6,14 @@ from torch.nn.functional import normalize
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
-from ratemesh.metrics import classes
 from ratemesh.metrics.geometry import Measured, varies
-from toy_stats import by_node
+from toy_stats import class_mean_cosine, iidr, wccr
 
 K, N, R, D = 10, 10, 12, 128
 
 
 def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def wccr(Z, y, **options):
-    return classes.wccr(*by_node(Z, y), **options)
-
-
-def iidr(Z, y, **options):
-    return classes.iidr(*by_node(Z, y), **options)
-
-
-def class_mean_cosine(Z, y):
-    return classes.class_mean_cosine(*by_node(Z, y))
 
 
 def structured(seed, n_k=200, lean=0.3):
