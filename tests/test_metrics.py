@@ -11,7 +11,7 @@ from scipy.stats import entropy
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import SubspaceRule
-from ratemesh.metrics.evaluate import Learned, evaluate
+from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate
 from ratemesh.metrics.geometry import disagreement, effective_rank, overlap, relative_distance
 from toy_stats import keep
 
@@ -114,7 +114,7 @@ def learned():
     swapped = good.clone()
     swapped[[0, 3]] = good[[3, 0]]
     y = torch.tensor([0, 0, 0, 1, 1, 1])
-    return Learned([stats, stats], [good, good], [y, y], torch.stack([good, swapped]), y, [(0, 1)])
+    return Learned([stats, stats], [good, good], [y, y], HeldOut(torch.stack([good, swapped]), y), [(0, 1)])
 
 
 def test_evaluation_puts_the_numbers_together(learned):
@@ -136,7 +136,7 @@ def test_evaluation_tells_averaged_from_fused_features():
     off = Z + 0.1 * AXES[4]
     sideways = -Z + 0.1 * AXES[[2] * 4 + [0] * 4]  # a little of the other class
     y = torch.tensor([0] * 4 + [1] * 4)
-    learned = Learned([stats, stats], [off, sideways], [y, y], torch.stack([off, sideways]), y, [(0, 1)])
+    learned = Learned([stats, stats], [off, sideways], [y, y], HeldOut(torch.stack([off, sideways]), y), [(0, 1)])
     numbers = evaluate(learned, eps2=0.5, rule=SubspaceRule(rank=2))
     assert numbers["acc_energy"] == 1
     assert numbers["acc_average"] == 0

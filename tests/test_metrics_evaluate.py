@@ -16,7 +16,7 @@ from ratemesh.errors import InputError
 from ratemesh.experiment import experiment, outcome
 from ratemesh.metrics.accuracies import knn_predict, linear_predict
 from ratemesh.metrics.classes import class_mean_cosine, iidr, wccr
-from ratemesh.metrics.evaluate import Learned, evaluate, thinned
+from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate, thinned
 from ratemesh.metrics.geometry import cka_paired, cka_unpaired, mean_principal_angle
 
 K, D = 3, 8
@@ -52,7 +52,7 @@ def learned_by(labels, edges=EDGES):
     y_test = torch.arange(K).repeat(5)
     Z_test = torch.stack([features(y_test, 50 + i) for i in range(len(y))])
     stats = [ClassStats.of(Z_i, y_i, K) for Z_i, y_i in zip(Z, y, strict=True)]
-    return Learned(stats, Z, y, Z_test, y_test, edges)
+    return Learned(stats, Z, y, HeldOut(Z_test, y_test), edges)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def judged(learned, rank=None):
 
 def test_every_number_is_there_and_its_own(learned):
     found = judged(learned)
-    Z, y, Z_test, y_test = learned.Z_train, learned.y_train, learned.Z_test, learned.y_test
+    Z, y, Z_test, y_test = learned.Z_train, learned.y_train, learned.test.Z, learned.test.y
     assert set(found) == KEYS
     assert found["undefined"] == []
     for name, metric in (("wccr", wccr), ("iidr", iidr)):
@@ -119,9 +119,9 @@ def test_nodes_of_one_class_are_named_and_what_pooling_can_measure_is_measured()
 
 
 def test_a_collapsed_encoder_ends_in_words_not_in_a_traceback(learned):
-    Z_test = learned.Z_test.clone()
+    Z_test = learned.test.Z.clone()
     Z_test[0] = Z_test[0, 0]
-    found = judged(Learned(learned.stats, learned.Z_train, learned.y_train, Z_test, learned.y_test, EDGES))
+    found = judged(Learned(learned.stats, learned.Z_train, learned.y_train, HeldOut(Z_test, learned.test.y), EDGES))
     assert math.isnan(found["cka_paired"])
     assert "collapsed encoder" in " ".join(found["undefined"])
 

@@ -21,7 +21,8 @@ class Dataset:
     X has shape (m, C, H, W) for images or (m, p) for vectors, float32 as it is, or uint8, which the encoder turns
     into 0..1; uint8 samples may be mapped from a file, so take rows only of what is needed. `classes` (K) are the names
     of the classes, "0".."K-1" where there are no better ones; the digest leaves them out. `ranks` (K,) are the true
-    class ranks where they are known, `bases` (K, p, r) the true class subspaces.
+    class ranks where they are known, `bases` (K, p, r) the true class subspaces. `fine_train` and `fine_test` (m,) are
+    labels 0..len(fine_classes)-1 of a finer labelling, which training never sees and evaluation asks for.
     """
 
     X_train: Tensor
@@ -32,6 +33,9 @@ class Dataset:
     ranks: Tensor | None = None
     bases: Tensor | None = None
     classes: tuple[str, ...] = ()
+    fine_train: Tensor | None = None
+    fine_test: Tensor | None = None
+    fine_classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.classes:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,19 +15,18 @@ from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
 from ratemesh.metrics.accuracies import accuracies
-from ratemesh.metrics.evaluate import Learned, evaluate
+from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate
 from ratemesh.metrics.geometry import relative_distance
 from ratemesh.threads import pinned
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """Features of all nodes: of their own training samples (m_i, d), and of the held-out ones (N, m, d)."""
+    """Features of all nodes: of their own training samples (m_i, d), and of the held-out ones."""
 
     Z_train: Sequence[Tensor]
     y_train: Sequence[Tensor]
-    Z_test: Tensor
-    y_test: Tensor
+    test: HeldOut
 
     def keep(self, path: Path, most: int) -> None:
         """Write at most `most` samples of each kind, evenly spaced, for figures; nothing if `most` is 0.
@@ -37,11 +36,11 @@ class Gathered:
         """
         if not most:
             return
-        kept = spaced(len(self.y_test), most)
+        kept = spaced(len(self.test.y), most)
         rows = [spaced(len(y), -(-most // len(self.y_train))) for y in self.y_train]
         tensors = {
-            "Z_test": self.Z_test[:, kept],
-            "y_test": self.y_test[kept],
+            "Z_test": self.test.Z[:, kept],
+            "y_test": self.test.y[kept],
             "Z_train": torch.cat([Z[r] for Z, r in zip(self.Z_train, rows, strict=True)]),
             "y_train": torch.cat([y[r] for y, r in zip(self.y_train, rows, strict=True)]),
             "node_train": torch.cat([torch.full_like(r, node) for node, r in enumerate(rows)]),
@@ -58,17 +57,22 @@ def keep_initial(engine: Engine, plan: Plan, folder: RunFolder) -> None:
 
 def gather(engine: Engine, train: int | None = None, test: int | None = None) -> Gathered:
     """Return every node's features, of at most this many samples of either kind."""
-    own, held_out = engine.ask(Site.features, "train", train), engine.ask(Site.features, "test", test)
-    Z_test = torch.stack([answer["Z"] for answer in held_out])
-    return Gathered([a["Z"] for a in own], [a["y"] for a in own], Z_test, held_out[0]["y"])
+    own = engine.ask(Site.features, "train", train)
+    return Gathered([a["Z"] for a in own], [a["y"] for a in own], _held_out(engine, "test", test))
+
+
+def _held_out(engine: Engine, split: Literal["test"], most: int | None = None) -> HeldOut:
+    """Return every node's features of the same held-out samples, at most so many."""
+    answers = engine.ask(Site.features, split, most)
+    return HeldOut(torch.stack([answer["Z"] for answer in answers]), answers[0]["y"])
 
 
 def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
     stats, passes = _stats(engine)
-    Z_test = torch.stack([answer["Z"] for answer in engine.ask(Site.features, "test")])
+    test = _held_out(engine, "test")
     with pinned(1):  # this process's own number of threads depends on the workers
-        found = accuracies(stats, Z_test, plan.data.y_test, plan.rule)
+        found = accuracies(stats, test.Z, test.y, plan.rule)
     return {**found, "sample_passes": passes}
 
 

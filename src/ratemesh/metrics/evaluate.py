@@ -24,6 +24,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """Samples that no node trained on, as all nodes see them.
+
+    Attributes:
+        Z: (N, m, d) every node's features of the same samples.
+        y: (m,) their labels.
+        fine: (m,) their labels by a finer labelling that training never saw, where there is one.
+    """
+
+    Z: Tensor
+    y: Tensor
+    fine: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Learned:
     """What was learned, as evaluation sees it.
 
@@ -31,17 +46,17 @@ class Learned:
         stats: each node's statistics over its own training data.
         Z_train: (m_i, d) each node's features of its own training samples.
         y_train: (m_i,) their labels.
-        Z_test: (N, m, d) every node's features of the same held-out samples.
-        y_test: (m,) their labels.
+        test: held-out samples, opened once.
         edges: the communication graph.
+        validation: samples held out of every node's own, to choose settings by; None where there are none.
     """
 
     stats: Sequence[ClassStats]
     Z_train: Sequence[Tensor]
     y_train: Sequence[Tensor]
-    Z_test: Tensor
-    y_test: Tensor
+    test: HeldOut
     edges: Sequence[tuple[int, int]]
+    validation: HeldOut | None = None
 
 
 def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> dict[str, Any]:
@@ -52,7 +67,7 @@ def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> dict[str, 
     average, where nodes were measured one by one).
     """
     pooled = ClassStats.sum(learned.stats)
-    found = _Found(accuracies(learned.stats, learned.Z_test, learned.y_test, rule))
+    found = _Found(accuracies(learned.stats, learned.test.Z, learned.test.y, rule))
     if len(learned.stats) < 2:
         found.undefined.append("disagreement: stats must hold at least two nodes to compare; got 1.")
     if int(pooled.held.sum()) < 2:
@@ -106,7 +121,7 @@ def thinned(y: Tensor, most: int = ROWS) -> Tensor:
 
 def _probe(learned: Learned, found: _Found) -> None:
     """Add the mean over nodes of probes fitted on a node's own training features, on held-out samples."""
-    Z_train, y_train, Z_test, y_test = learned.Z_train, learned.y_train, learned.Z_test, learned.y_test
+    Z_train, y_train, Z_test, y_test = learned.Z_train, learned.y_train, learned.test.Z, learned.test.y
     some, own = thinned(y_test), [thinned(y) for y in y_train]
     few = [(Z[rows], y[rows], Z_new[some]) for Z, y, Z_new, rows in zip(Z_train, y_train, Z_test, own, strict=True)]
     every = list(zip(Z_train, y_train, Z_test, strict=True))
@@ -117,7 +132,7 @@ def _probe(learned: Learned, found: _Found) -> None:
 def _structure(learned: Learned, pooled: ClassStats, eps2: float) -> dict[str, Any]:
     """Return what follows from second moments: consensus, orthogonality, ranks and rates, nodes pooled."""
     ranks = geometry.effective_rank(pooled.V[pooled.held])
-    held_out = (ClassStats.of(Z, learned.y_test, pooled.num_classes, unit=False) for Z in learned.Z_test)
+    held_out = (ClassStats.of(Z, learned.test.y, pooled.num_classes, unit=False) for Z in learned.test.Z)
     return {
         "disagreement": geometry.disagreement(learned.stats, learned.edges),
         "overlap": geometry.overlap(pooled),
@@ -148,8 +163,8 @@ def _compare_class_means(learned: Learned, found: _Found) -> None:
 
 def _compare_nodes(learned: Learned, rule: SubspaceRule, found: _Found) -> None:
     """Add how alike nodes see: CKA on held-out samples, on unrelated training samples (paper), and angles."""
-    shared = thinned(learned.y_test)
-    Z = learned.Z_test[:, shared]
+    shared = thinned(learned.test.y)
+    Z = learned.test.Z[:, shared]
     own = [Z_i[thinned(y_i)] for Z_i, y_i in zip(learned.Z_train, learned.y_train, strict=True)]
     draw = torch.Generator().manual_seed(0)  # one shuffle for all runs, so that runs compare
     # Rank 0 asks for nearest class means; subspaces then go by energy.
