@@ -159,6 +159,6 @@ def _difference(problem: Problem) -> tuple[float, float]:
 
 
 def _in_double(problem: Problem) -> Problem:
-    own = ClassStats(*(tensor.double() for tensor in (problem.own.V, problem.own.mu, problem.own.m)))
+    own = ClassStats.from_tensors({name: part.double() for name, part in problem.own.tensors().items()})
     Z = torch.nn.functional.normalize(problem.Z.double(), dim=1)
     return replace(problem, Z=Z, own=own, Y_edge=problem.Y_edge.double(), V_edge=problem.V_edge.double())

@@ -171,5 +171,5 @@ def test_registered_names_are_the_codecs_own_and_delta_is_of_bytes_by_default():
 def test_a_stream_takes_sizes_and_type_from_the_nodes_own_statistics():
     stream = Stream(PACKED, 3, like(4, 2, torch.float64))
     assert (stream.num_classes, stream.d, stream.dtype) == (4, 2, torch.float64)
-    with pytest.raises(RatemeshError, match="it must hold V and m, perhaps mu and hops; lacking or unknown: V, m"):
+    with pytest.raises(RatemeshError, match="it must hold V and m, perhaps hops, mu; lacking or unknown: V, m"):
         stream.read({}, 0)

@@ -99,9 +99,10 @@ def majority(neighbours: Sequence[ClassStats], how: Robust, drop: int = 1) -> li
     if how == "off" or not neighbours:
         return list(neighbours)
     held = torch.stack([s.held for s in neighbours])  # (n, K)
-    V = centre(torch.stack([s.V for s in neighbours]), held, how, drop)
-    mu = centre(torch.stack([s.mu for s in neighbours]), held, how, drop)
-    return [ClassStats(V * s.held[:, None, None], mu * s.held[:, None], s.m) for s in neighbours]
+    told = [s.tensors() for s in neighbours]
+    common = set.intersection(*(set(parts) for parts in told)) - {"m"}
+    centres = {name: centre(torch.stack([parts[name] for parts in told]), held, how, drop) for name in sorted(common)}
+    return [ClassStats.from_tensors({**centres, "m": s.m}).scaled(1) for s in neighbours]
 
 
 def centre(values: Tensor, held: Tensor, how: Robust, drop: int) -> Tensor:

@@ -1,8 +1,8 @@
 """Gauge alignment: turn a node's whole feature space towards its neighbours' (beyond the paper).
 
 ΔR does not change under Z ← ZQᵀ, the consensus constraint does, and gradient steps need hundreds of
-rounds to turn a feature space that a rotation turns at once. Only statistics that were exchanged
-anyway are used.
+rounds to turn a feature space that a rotation turns at once. Second moments and means, exchanged anyway, fix the frame
+between classes; sketch moments (`core.sketch`) also inside them.
 """
 
 import torch
@@ -24,24 +24,28 @@ def align(
     target: ClassStats,
     *,
     means: float = 1.0,
+    sketch: float = 10.0,
     iterations: int = 100,
     tol: float = 1e-4,
     from_identity_only: bool = False,
     away: Tensor | None = None,
 ) -> Tensor:
-    """Return the orthogonal Q (d, d) that best matches Q V_k Qᵀ to the target's V_k (and means).
+    """Return the orthogonal Q (d, d) that best turns statistics towards the target's.
 
-    The objective is convex in Q, so maximising its linearisation, Q ← polar(Σ_k M_k Q V_k +
-    (β/2) Σ_k μ_{M,k} μ_kᵀ), never lowers it. Starts are the identity and a rank-by-rank match
-    of the classes' principal axes, with `away` one more; the best result is kept: Q is never worse than no turn at all.
+    It maximises Σ_k ⟨Q V_k Qᵀ, M_k⟩ + β Σ_k ⟨Q μ_k, μ_{M,k}⟩ + η Σ_k ⟨Q C_k, C_{M,k}⟩, which is convex in Q: maximising
+    its linearisation, Q ← polar(Σ_k M_k Q V_k + ½ P) with P = β Σ_k μ_{M,k} μ_kᵀ + η Σ_k C_{M,k} C_kᵀ, never lowers it.
+    Starts are the identity, a rank-by-rank match of the classes' principal axes, with sketch moments polar(P)
+    (Procrustes), with `away` one more; the best result is kept: Q is never worse than no turn at all.
 
     Args:
         stats: statistics to be turned.
         target: statistics to be matched, e.g. the sum over neighbours; only shared classes count.
-        means: β, weight of the class means; 0 aligns subspaces only.
+        means: β, weight of the class means; 0 leaves them out.
+        sketch: weight of sketch moments where both sides have them, relative to that of second moments (`_by_sketch`);
+            0 leaves them out.
         iterations: at most this many steps from each start.
         tol: stop when a step gains less than this part of the objective.
-        from_identity_only: skip the second start (later rounds, when the frames nearly agree).
+        from_identity_only: skip the other starts (later rounds, when the frames nearly agree).
         away: (d, d) B ⪰ 0, a weighted sum of second moments that all of this node's classes should keep clear of:
             those of classes that it does not hold. Then Σ_k ⟨Q V_k Qᵀ, M_k − B⟩ is maximised over all classes held.
 
@@ -55,8 +59,9 @@ def align(
             f"target must have the same K and d as stats: {tuple(target.V.shape)} against {tuple(stats.V.shape)}; "
             f"and their dtype: {target.V.dtype} against {stats.V.dtype}."
         )
-    if means < 0:
-        raise InputError(f"means must not be negative; got {means}. 0 leaves class means out.")
+    for weight, name, what in ((means, "means", "class means"), (sketch, "sketch", "sketch moments")):
+        if weight < 0:
+            raise InputError(f"{name} must not be negative; got {weight}. 0 leaves {what} out.")
     shared = (stats.held & target.held).to(stats.V.dtype)
     V, M = stats.V * shared[:, None, None], target.V
     eye = torch.eye(stats.d, dtype=V.dtype, device=V.device)
@@ -65,10 +70,14 @@ def align(
         # same maximiser and are positive semi-definite: the objective is convex again and the climb monotone.
         V, M = stats.V, M * shared[:, None, None] - away + torch.linalg.eigvalsh(away)[-1] * eye
     pull = (means / 2) * torch.einsum("k,ka,kb->ab", shared, target.mu, stats.mu)
+    inside = _by_sketch(stats, target, shared) if sketch else None
+    if inside is not None:
+        pull = pull + (sketch / 2) * inside
     starts = [eye]
     if not from_identity_only:
         matched = _match_axes(stats, target, means)
         starts += [polar(matched)] if away is None else [polar(matched), polar(matched + _match_free(stats, target))]
+        starts += [] if inside is None else [polar(pull)]
     best = [_climb(Q, V, M, pull, iterations, tol) for Q in starts]
     return max(best, key=lambda pair: float(pair[1]))[0]
 
@@ -90,6 +99,28 @@ def _climb(Q: Tensor, V: Tensor, M: Tensor, pull: Tensor, iterations: int, tol: 
         if gain <= tol * value.abs():
             break
     return Q, value
+
+
+def _by_sketch(stats: ClassStats, target: ClassStats, shared: Tensor) -> Tensor | None:
+    """Return Σ_k C_{M,k} C_kᵀ (d, d), scaled so that a weight of 1 makes it count as much as second moments.
+
+    How large C is depends on the sketch and on how much a class varies; the scale Σ‖V_k‖‖M_k‖ / Σ‖C_k‖‖C_{M,k}‖ takes
+    that out. None where either side has no sketch moments, or none that say anything (one sample a class).
+    """
+    if stats.sketch is None or target.sketch is None:
+        return None
+    if stats.sketch.p != target.sketch.p:
+        raise InputError(
+            f"target must have sketch moments of the same sketch as stats: p = {target.sketch.p} against "
+            f"{stats.sketch.p}. Use one sketch at all nodes."
+        )
+    C, C_M = stats.sketch.C * shared[:, None, None], target.sketch.C
+    size = (C.norm(dim=(1, 2)) * C_M.norm(dim=(1, 2))).sum()
+    if not bool(size > torch.finfo(C.dtype).tiny):
+        return None
+    scale = (shared * stats.V.norm(dim=(1, 2)) * target.V.norm(dim=(1, 2))).sum() / size
+    found: Tensor = scale * torch.einsum("kap,kbp->ab", C_M, C)
+    return found
 
 
 def _match_axes(stats: ClassStats, target: ClassStats, means: float) -> Tensor:

@@ -4,7 +4,7 @@ Rows of a batch are laid out class by class (`Grouping`), so that one batched pr
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ratemesh.core.checks import check_features
+from ratemesh.core.sketch import SketchMoments, check_sketch
 from ratemesh.errors import InputError
 
 
@@ -105,14 +106,16 @@ class ClassStats:
         V: (K, d, d) second moments V_k = Z_kᵀZ_k / m_k, symmetric, trace 1; zero where m_k = 0.
         mu: (K, d) class means; zero where m_k = 0.
         m: (K,) counts as floats; they may be fractional after `scaled`.
+        sketch: covariances with a sketch of the samples, where there is one.
     """
 
     V: Tensor
     mu: Tensor
     m: Tensor
+    sketch: SketchMoments | None = None
 
     @classmethod
-    def of(cls, Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True) -> "ClassStats":
+    def of(cls, Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True, H: Tensor | None = None) -> "ClassStats":
         """Compute the statistics of features Z (m, d) with labels y (m,) in 0..K-1.
 
         Args:
@@ -120,6 +123,7 @@ class ClassStats:
             y: integer labels.
             num_classes: K.
             unit: whether rows must have unit length; switch off for averaged features.
+            H: (m, p) a sketch of the same samples, for sketch moments.
 
         >>> s = ClassStats.of(torch.eye(2), torch.tensor([0, 0]), num_classes=2)
         >>> s.V[0].tolist(), s.m.tolist()
@@ -133,7 +137,14 @@ class ClassStats:
         V = groups.sum_by_class(P.mT @ P) / per[:, None, None]
         mu = groups.sum_by_class(P.sum(dim=1)) / per[:, None]
         # A blocked product is symmetric only to rounding; the wire format keeps one triangle.
-        return cls((V + V.mT) / 2, mu, m)
+        V = (V + V.mT) / 2
+        if H is None:
+            return cls(V, mu, m)
+        check_sketch(H, len(y))
+        R = groups.pad(H.to(Z.dtype))  # (G, c, p)
+        h = groups.sum_by_class(R.sum(dim=1)) / per[:, None]
+        C = groups.sum_by_class(P.mT @ R) / per[:, None, None] - mu[:, :, None] * h[:, None, :]
+        return cls(V, mu, m, SketchMoments(C, h))
 
     @classmethod
     def without_means(cls, V: Tensor, m: Tensor) -> "ClassStats":
@@ -147,12 +158,14 @@ class ClassStats:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the parts by name, as checkpoints and answers between processes hold them."""
-        return {"V": self.V, "mu": self.mu, "m": self.m}
+        sketch = {} if self.sketch is None else {"C": self.sketch.C, "h": self.sketch.h}
+        return {"V": self.V, "mu": self.mu, "m": self.m, **sketch}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ClassStats":
-        """Read what `tensors` returned; other names beside the three are left alone."""
-        return cls(tensors["V"], tensors["mu"], tensors["m"])
+        """Read what `tensors` returned; other names beside these are left alone."""
+        sketch = SketchMoments(tensors["C"], tensors["h"]) if "C" in tensors else None
+        return cls(tensors["V"], tensors["mu"], tensors["m"], sketch)
 
     @property
     def num_classes(self) -> int:
@@ -187,18 +200,20 @@ class ClassStats:
         total = torch.where(m > 0, m, torch.ones_like(m))
         w, v = self.m / total, other.m / total
         V = w[:, None, None] * self.V + v[:, None, None] * other.V
-        return ClassStats(V, w[:, None] * self.mu + v[:, None] * other.mu, m)
+        sketch = self.sketch.merged(other.sketch, w, v, self.mu - other.mu) if self.sketch and other.sketch else None
+        return ClassStats(V, w[:, None] * self.mu + v[:, None] * other.mu, m, sketch)
 
     def scaled(self, weight: float) -> "ClassStats":
         """Count every sample `weight` times (1/S_i for an agent in S_i clusters)."""
         if not weight >= 0:
             raise InputError(f"weight must not be negative; got {weight}. Use 1/S_i for replicas.")
         keep = (self.m * weight > 0).to(self.V.dtype)
-        return ClassStats(self.V * keep[:, None, None], self.mu * keep[:, None], self.m * weight)
+        sketch = self.sketch and self.sketch.kept(keep)
+        return ClassStats(self.V * keep[:, None, None], self.mu * keep[:, None], self.m * weight, sketch)
 
     def balanced(self) -> "ClassStats":
         """Count all classes held equally often, the total kept: the proportions of class-balanced sampling."""
-        return ClassStats(self.V, self.mu, balanced_counts(self.m))
+        return replace(self, m=balanced_counts(self.m))
 
     def mixture(self) -> Tensor:
         """Return Σ_k π_k V_k, shape (d, d): the second moment of all samples together."""
@@ -209,16 +224,17 @@ class ClassStats:
         return self.V - self.mu[:, :, None] * self.mu[:, None, :]
 
     def rotated(self, Q: Tensor) -> "ClassStats":
-        """Return the statistics of Z Qᵀ: Q V_k Qᵀ and Q μ_k, for an orthogonal Q (d, d)."""
+        """Return the statistics of Z Qᵀ: Q V_k Qᵀ, Q μ_k and Q C_k, for an orthogonal Q (d, d)."""
         V = Q @ self.V @ Q.mT
-        return ClassStats((V + V.mT) / 2, self.mu @ Q.mT, self.m)
+        return ClassStats((V + V.mT) / 2, self.mu @ Q.mT, self.m, self.sketch and self.sketch.rotated(Q))
 
 
 def check_stats(stats: ClassStats, name: str) -> None:
     """Require statistics made of finite tensors."""
     if not isinstance(stats, ClassStats) or not all(isinstance(part, Tensor) for part in stats.tensors().values()):
         raise InputError(f"{name} must be ClassStats of tensors; got {type(stats).__name__}. Use ClassStats.of.")
-    finite = torch.isfinite(stats.V.sum((1, 2)) + stats.mu.sum(1) + stats.m)
+    sums = [part.reshape(len(part), -1).sum(1) for part in stats.tensors().values()]
+    finite = torch.isfinite(torch.stack(sums).sum(0))
     if not bool(finite.all()):
         k = int((~finite).nonzero()[0])
         raise InputError(f"{name} must be finite; class {k} is not. Look for a diverged encoder or a broken message.")

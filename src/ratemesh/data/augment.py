@@ -89,9 +89,9 @@ class AugmentSpec(Spec):
         tensor([[[[0.5000, 0.2500]]]])
         """
         if not self.enabled:
-            return _floats(X)
+            return pixels.as_float(X)
         self.check(tuple(X.shape[1:]))
-        X = _floats(self._move(X, draw))
+        X = pixels.as_float(self._move(X, draw))
         if self._jitters or self.grey:
             X = self._colour(X, draw)
         if self.blur:
@@ -114,7 +114,7 @@ class AugmentSpec(Spec):
             back = back @ self._turn(n, X.shape[-2:], draw) if self._turns else back
             back = back @ pixels.shift_map(x.float(), y.float())
             # A crop never leaves the image, and its rim must not fade into black.
-            return pixels.warp(_floats(X), back, "zeros" if self._turns or self.shift else "border")
+            return pixels.warp(pixels.as_float(X), back, "zeros" if self._turns or self.shift else "border")
         return pixels.move_pixels(X, flipped, x, y, self.shift) if self.flip or self.shift else X
 
     def _crop(self, n: int, size: tuple[int, ...], draw: torch.Generator) -> Tensor:
@@ -152,8 +152,3 @@ def _within(low: float, high: float, n: int, draw: torch.Generator) -> Tensor:
 def _chosen(chance: float, n: int, draw: torch.Generator) -> Tensor:
     """Draw which of n samples, each with this chance; return their indices."""
     return (torch.rand(n, generator=draw) < chance).nonzero().squeeze(1)
-
-
-def _floats(X: Tensor) -> Tensor:
-    """Return what `encoders.as_float` does, to the bit; packages of one layer do not import each other."""
-    return X.float() / 255 if X.dtype == torch.uint8 else X

@@ -18,6 +18,11 @@ TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.211
 FROM_YIQ = torch.linalg.inv(TO_YIQ.double()).float()
 
 
+def as_float(X: Tensor) -> Tensor:
+    """Return what `encoders.as_float` does, to the bit; packages of one layer do not import each other."""
+    return X.float() / 255 if X.dtype == torch.uint8 else X
+
+
 def crop_map(width: Tensor, height: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Return maps that fill the image with a box, (n,) each: sides as parts of the image's, centre in pixels."""
     return _maps(width, 0, x, 0, height, y)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ratemesh.core.rates import half_logdet
+from ratemesh.core.sketch import SketchMoments, sketch_fault
 from ratemesh.core.stats import ClassStats
-from ratemesh.messages.formats import FLOAT_BYTES, CodecSpec, Payload, largest, misshapen, refused
+from ratemesh.messages.formats import FLOAT_BYTES, FORMATS, CodecSpec, Layout, Payload, largest, misshapen, refused
 
 NO_FRAME = -1
 """Hops of a node whose gauge is not yet tied to the root's."""
@@ -20,6 +21,10 @@ MOST_HOPS, MOST_SAMPLES = 10**6, 10**12
 
 TOLERANCE = 1e-3
 """How far traces, eigenvalues and lengths may be off by rounding; what the codec loses comes on top (`Bound`)."""
+
+
+SKETCH = FORMATS["int8"]
+"""Sketch moments always go in eight bits: on MNIST and digits that costs no accuracy (experiments/RESULTS.md)."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +50,18 @@ class View(NamedTuple):
     step: int
 
 
-def message_bytes(codec: CodecSpec, h: int, num_classes: int, d: int, *, means: bool, frame: bool) -> int:
+def _beside(codec: CodecSpec, h: int, d: int, *, means: bool, frame: bool, p: int) -> Layout:
+    """Return the parts beside V and the counts: class means, sketch moments (p > 0), hops."""
+    found: Layout = codec.numbers.layout("mu", (h, d)) if means else {}
+    if p:
+        found |= {**SKETCH.layout("C", (h, d, p)), **SKETCH.layout("h", (h, p))}
+    return {**found, "hops": ((), torch.int32)} if frame else found
+
+
+def message_bytes(codec: CodecSpec, h: int, num_classes: int, d: int, *, means: bool, frame: bool, p: int = 0) -> int:
     """Return the bytes of a message about h of K classes (the most, where the size varies): V, K counts, extras."""
-    layout = {**codec.layout(h, d), "m": ((num_classes,), None)}
-    if means:
-        layout |= codec.numbers.layout("mu", (h, d))
-    if frame:
-        layout["hops"] = ((), torch.int32)
+    beside = _beside(codec, h, d, means=means, frame=frame, p=p)
+    layout = {**codec.layout(h, d), "m": ((num_classes,), None), **beside}
     return sum(math.prod(shape) * (dtype.itemsize if dtype else FLOAT_BYTES) for shape, dtype in layout.values())
 
 
@@ -71,7 +81,13 @@ def _impossible(payload: Payload, seen: View, codec: CodecSpec) -> str:
     off = codec.numbers.error("mu", payload, dtype).norm(dim=1) if "mu" in payload else torch.zeros_like(trace)
     if bool((seen.mu.square().sum(1) > (1 + off).square() + TOLERANCE).any()):
         return "class means must not be longer than the samples they are means of"
-    return ""
+    if "C" not in payload:
+        return ""
+    # Var(z_a) ≤ V_aa − μ_a², each as large as what is lost in transit allows.
+    spread = V.diagonal(dim1=1, dim2=2) + bound.norm[:, None] - (seen.mu.abs() - off[:, None]).clamp(min=0).square()
+    C, h = (SKETCH.decode(name, payload, dtype) for name in ("C", "h"))
+    C_off, h_off = (SKETCH.error(name, payload, dtype) for name in ("C", "h"))
+    return sketch_fault(C, (h.abs() - h_off).clamp(min=0), spread, C_off)
 
 
 class Stream:
@@ -82,13 +98,14 @@ class Stream:
     """
 
     def __init__(
-        self, codec: CodecSpec, node: int, own: ClassStats, *, means: bool = False, frame: bool = False
+        self, codec: CodecSpec, node: int, own: ClassStats, *, means: bool = False, frame: bool = False, p: int = 0
     ) -> None:
         self.codec = codec
         self.node = node
         self.num_classes, self.d, self.dtype = own.num_classes, own.d, own.V.dtype
         self.means = means
         self.frame = frame
+        self.p = p
         self._views: dict[int, View] = {}
 
     def pack(self, message: StatsMessage) -> tuple[Payload, ClassStats]:
@@ -112,6 +129,8 @@ class Stream:
             payload["step"] = torch.tensor(step, dtype=torch.int32)
         if self.means:
             payload |= codec.numbers.encode("mu", mu)
+        if stats.sketch and self.p:
+            payload |= SKETCH.encode("C", stats.sketch.C[stats.held]) | SKETCH.encode("h", stats.sketch.h[stats.held])
         if self.frame:
             payload["hops"] = torch.tensor(message.hops, dtype=torch.int32)
         return payload
@@ -134,7 +153,17 @@ class Stream:
             self._views[sender] = seen
         V, mu = m.new_zeros(len(m), d, d), m.new_zeros(len(m), d)
         V[seen.held], mu[seen.held] = codec.settle(seen.V), seen.mu
-        return StatsMessage(ClassStats(V, mu, m), int(payload["hops"]) if "hops" in payload else NO_FRAME)
+        stats = ClassStats(V, mu, m, self._sketch(payload, seen.held))
+        return StatsMessage(stats, int(payload["hops"]) if "hops" in payload else NO_FRAME)
+
+    def _sketch(self, payload: Payload, held: Tensor) -> SketchMoments | None:
+        """Return the sketch moments of a message that has them, zeros for classes not held."""
+        if "C" not in payload:
+            return None
+        m = payload["m"]
+        C, h = m.new_zeros(len(m), self.d, self.p), m.new_zeros(len(m), self.p)
+        C[held], h[held] = (SKETCH.decode(name, payload, m.dtype) for name in ("C", "h"))
+        return SketchMoments(C, h)
 
     def _view_before(self, step: int, held: Tensor, sender: int) -> View:
         """Return what difference number `step` is added to; refuse one that does not follow."""
@@ -152,24 +181,30 @@ class Stream:
     def _malformed(self, payload: Payload) -> str:
         """Say what is wrong with names, types, shapes or values of the tensors; empty when nothing is."""
         codec, d = self.codec, self.d
-        means = codec.numbers.layout("mu", (0, d))
-        must = [*codec.layout(0, d), "m", *(means if payload.keys() & means.keys() else ())]
-        if names := sorted(set(must) - payload.keys()) or sorted(payload.keys() - {*must, *means, "hops"}):
-            held = f"{', '.join(codec.layout(0, d))} and m, perhaps {', '.join(means)} and hops"
+        # A part that may be left out comes whole: numbers with their scales, C with h.
+        optional = [codec.numbers.layout("mu", (0, d)), _beside(codec, 0, d, means=False, frame=False, p=self.p)]
+        must = {*codec.layout(0, d), "m"}.union(*(part for part in optional if payload.keys() & part.keys()))
+        may = {"hops"}.union(*optional)
+        if names := sorted(must - payload.keys()) or sorted(payload.keys() - must - may):
+            held = f"{', '.join(codec.layout(0, d))} and m, perhaps {', '.join(sorted(may))}"
             return f"it must hold {held}; lacking or unknown: {', '.join(names)}"
         # m first: it says which classes are held.
         if fault := misshapen(payload, {"m": ((self.num_classes,), self.dtype)}):
             return fault
         h = int((payload["m"] > 0).sum())
-        layout = {**codec.layout(h, d, payload), **codec.numbers.layout("mu", (h, d)), "hops": ((), torch.int32)}
+        layout = {**codec.layout(h, d, payload), **_beside(codec, h, d, means=True, frame=True, p=self.p)}
         if fault := misshapen(payload, layout):
             return fault
         if bool(((payload["m"] < 0) | (payload["m"] > MOST_SAMPLES)).any()):
             return f"counts must not be negative, and at most {MOST_SAMPLES:.0e}; got {payload['m'].tolist()}"
         if "hops" in payload and not NO_FRAME <= int(payload["hops"]) <= MOST_HOPS:
             return f"'hops' must be {NO_FRAME} or more, and at most {MOST_HOPS}; got {int(payload['hops'])}"
-        most = largest(difference=codec.remembers)
-        return codec.fault(payload, d) or (codec.numbers.fault("mu", payload, most) if "mu" in payload else "")
+        faults = [codec.fault(payload, d)]
+        if "mu" in payload:
+            faults.append(codec.numbers.fault("mu", payload, largest(difference=codec.remembers)))
+        if "C" in payload:
+            faults += [SKETCH.fault(name, payload, 1.0) for name in ("C", "h")]
+        return next(filter(None, faults), "")
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what is remembered, (senders + 1)·h·(d² + d) numbers; nothing unless the codec remembers."""

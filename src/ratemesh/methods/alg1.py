@@ -69,7 +69,7 @@ class Alg1Program(NodeProgram):
     def __init__(self, spec: Alg1, node: Node) -> None:
         self.spec = spec
         self.learner = Learner(spec, node.encoder, node, "alg1")
-        super().__init__(node, {"": self.learner.trainer})  # V^(0), l. 3
+        super().__init__(node, {"": self.learner.trainer}, spec.sketched(node))  # V^(0), l. 3
         self.gauge = Gauge(spec.gauge, root=node.index == 0)
         self.edges = self.kept["edges."] = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0, l. 2
         self.readers["stats"] = self.edges.stream.read

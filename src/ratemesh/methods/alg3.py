@@ -137,7 +137,8 @@ class Alg3Program(NodeProgram):
         for s in self.plan.mine:
             encoder = copy.deepcopy(node.encoder) if self.replicas else node.encoder
             self.replicas[s] = Learner(spec, encoder, node, f"alg3 cluster {s}")
-        super().__init__(node, {f"cluster.{s}.": replica.trainer for s, replica in self.replicas.items()})  # V^(0)
+        trainers = {f"cluster.{s}.": replica.trainer for s, replica in self.replicas.items()}
+        super().__init__(node, trainers, spec.sketched(node))  # V^(0)
         self.gauge = PartialGauge(spec.gauge, root=node.index == 0)
         self.edges = self.kept["edges."] = Edges(spec, self.gauge, node.index, self.stats)  # Y^(0) = 0
         self.turns = {s: Stream(spec.codec, node.index, self.stats) for s in self.plan.mine}

@@ -5,7 +5,8 @@ of them off.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -16,6 +17,7 @@ from ratemesh.core.consensus import coupled_loss, dual_step, edge_weights, fold_
 from ratemesh.core.lagrangian import Coupling, RunningStats
 from ratemesh.core.rates import ConsensusTerms
 from ratemesh.core.stats import ClassStats
+from ratemesh.data.sketches import AUTO, SketchField
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import split_in_words
@@ -96,9 +98,16 @@ class CoupledSpec(MethodSpec):
     coupling: CouplingSpec = CouplingSpec()
     running: RunningSpec = RunningSpec()
     gauge: GaugeSpec = GaugeSpec()
+    sketch: SketchField = Field(AUTO, description="what of a sample's content sketch moments go by")
     warm_start: WarmStartSpec = WarmStartSpec()
     cross_entropy: float = Field(0.0, ge=0, description="weight of a local cross-entropy beside −ΔR; 0 is off (paper)")
     codec: CodecField = Field(PACKED, description="how statistics travel: packed, half, int8, lowrank or delta")
+
+    def sketched(self, node: Node) -> Tensor | None:
+        """Return the sketch (m_i, p) of a node's samples, if the gauge goes by it; all nodes draw the same one."""
+        if not self.gauge.uses_sketch:
+            return None
+        return self.sketch.build(tuple(node.X.shape[1:]), node.seed)(node.X)
 
     @property
     def epochs_before(self) -> int:
@@ -122,8 +131,12 @@ class CoupledSpec(MethodSpec):
         Packed, V of a class has d(d+1)/2 floats (one triangle); see `codecs` for the others. With a rank chosen by
         energy it is the most there can be, rank d.
         """
-        extras = {"means": self.gauge.uses_means, "frame": self.gauge.enabled}
-        return message_bytes(self.codec, held, num_classes, d, **extras)
+        return message_bytes(self.codec, held, num_classes, d, **self.beside())
+
+    def beside(self) -> dict[str, Any]:
+        """Return what travels beside V and the counts, for the gauge."""
+        gauge = self.gauge
+        return {"means": gauge.uses_means, "frame": gauge.enabled, "p": self.sketch.p if gauge.uses_sketch else 0}
 
     def label(self, topology: Topology) -> str:
         """Name the configuration and the switches that are on; without edges nothing can be coupled."""
@@ -153,7 +166,7 @@ class Edges:
         self.Y = torch.zeros_like(stats.V)  # Y^(0) = 0
         self.told = stats
         self.pull = stats.m.new_zeros(0)
-        self.stream = Stream(spec.codec, node, stats, means=spec.gauge.uses_means, frame=spec.gauge.enabled)
+        self.stream = Stream(spec.codec, node, stats, **spec.beside())
 
     def exchange(self, stats: ClassStats, peers: Sequence[int]) -> Exchange:
         """Return what goes to all peers and comes from them."""
@@ -178,7 +191,7 @@ class Edges:
         """
         T_bar, n = fold_neighbours(stats, V_nbr)
         pull = 2 * self.spec.running.prior * (n > 0).to(stats.V.dtype)
-        return ClassStats(stats.V + pull[:, None, None] * (T_bar - stats.V), stats.mu, stats.m)
+        return replace(stats, V=stats.V + pull[:, None, None] * (T_bar - stats.V))
 
     def log(self, stats: ClassStats, terms: ConsensusTerms, V_nbr: Sequence[ClassStats]) -> RoundLog:
         """Say what the node knows: the terms of its objective, how far neighbours are, and how strongly they pull."""

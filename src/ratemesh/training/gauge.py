@@ -18,6 +18,9 @@ class GaugeSpec(Spec):
 
     enabled: bool = Field(True, description="turn feature spaces towards the neighbours' after every round")
     means: float = Field(1.0, ge=0, description="weight of class means in the alignment; 0 leaves them out")
+    sketch: float = Field(
+        10.0, ge=0, description="weight of sketch moments relative to that of second moments; 0: none are sent"
+    )
     iterations: int = Field(5, ge=1, description="most steps of one alignment")
 
     @property
@@ -25,9 +28,17 @@ class GaugeSpec(Spec):
         """Whether class means travel."""
         return self.enabled and self.means > 0
 
+    @property
+    def uses_sketch(self) -> bool:
+        """Whether sketch moments travel."""
+        return self.enabled and self.sketch > 0
+
     def label(self) -> str:
-        """Name the switch if it is on."""
-        return "" if not self.enabled else "gauge with class means" if self.means else "gauge"
+        """Name the switch if it is on, and what it goes by."""
+        if not self.enabled:
+            return ""
+        by = [*(["class means"] if self.means else []), *(["sketch"] if self.sketch else [])]
+        return " with ".join(["gauge", *([" and ".join(by)] if by else [])])
 
 
 class Gauge:
@@ -62,7 +73,15 @@ class Gauge:
     def best_turn(self, stats: ClassStats, target: ClassStats, *, new: bool, away: Tensor | None = None) -> Tensor:
         """Return the turn (d, d) that takes the statistics nearest to the target; near the identity unless `new`."""
         spec = self.spec
-        return align(stats, target, means=spec.means, iterations=spec.iterations, from_identity_only=not new, away=away)
+        return align(
+            stats,
+            target,
+            means=spec.means,
+            sketch=spec.sketch,
+            iterations=spec.iterations,
+            from_identity_only=not new,
+            away=away,
+        )
 
 
 class PartialGaugeSpec(GaugeSpec):

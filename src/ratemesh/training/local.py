@@ -124,16 +124,19 @@ class LocalTrainer:
         return sum(losses) / len(losses) if losses else math.nan
 
     @torch.no_grad()
-    def stats(self, encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int, t: int) -> ClassStats:
+    def stats(
+        self, encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int, t: int, H: Tensor | None = None
+    ) -> ClassStats:
         """Return the statistics of the whole shard after round t, streamed, encoder in eval mode.
 
         Raises:
             NonFiniteError: says where the numbers were lost.
         """
         encoder.eval()
-        parts = zip(X.split(ENCODE_BATCH), y.split(ENCODE_BATCH), strict=True)
+        whole = (X.split(ENCODE_BATCH), y.split(ENCODE_BATCH))
+        parts = zip(*whole, [None] * len(whole[0]) if H is None else H.split(ENCODE_BATCH), strict=True)
         try:
-            return ClassStats.sum(ClassStats.of(encoder(part), labels, num_classes) for part, labels in parts)
+            return ClassStats.sum(ClassStats.of(encoder(part), labels, num_classes, H=h) for part, labels, h in parts)
         except NonFiniteFeaturesError as lost:
             raise self._error("features", math.nan, lost.label, t) from None
 

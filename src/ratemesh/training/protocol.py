@@ -127,10 +127,12 @@ class NodeProgram(Program):
         trainers: what is trained, by the prefix that its tensors have in a state.
         kept: these and all else that has a state, in the same way; methods add what they have.
         readers: by tag, what reads a payload of a sender; methods add those of the messages that they know.
+        H: (m_i, p) sketch of the node's samples, where its statistics are to have sketch moments.
     """
 
-    def __init__(self, node: Node, trainers: Mapping[str, LocalTrainer]) -> None:
+    def __init__(self, node: Node, trainers: Mapping[str, LocalTrainer], H: Tensor | None = None) -> None:
         self.node = node
+        self.H = H
         self.encoder = node.encoder
         self.trainers = trainers
         self.kept: dict[str, Stateful] = dict(trainers)
@@ -145,7 +147,7 @@ class NodeProgram(Program):
     def shard_stats(self, t: int) -> ClassStats:
         """Return the statistics of all samples of the node after round t."""
         node, trainer = self.node, next(iter(self.trainers.values()))
-        return trainer.stats(self.encoder, node.X, node.y, node.num_classes, t)
+        return trainer.stats(self.encoder, node.X, node.y, node.num_classes, t, self.H)
 
     def read(self, tag: str, sender: int, payload: Payload) -> Any:
         """Return what a message says; refuse one that the method does not know."""
