@@ -8,7 +8,7 @@ brightness and contrast, and values end in −1..1, from which bounds on legal m
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -123,9 +123,14 @@ SKETCHES: dict[str, type[SketchSpec]] = {
 
 
 def sketch_at(where: str) -> Any:
-    """Return a validator that turns a name or a table at this key into the sketch it stands for."""
+    """Return a validator that turns a name or a table at this key into the sketch it stands for; "auto" has no name."""
     base: type[NamedSpec] = SketchSpec
-    return BeforeValidator(lambda table: resolve(table, SKETCHES, base, where))
+
+    def resolved(table: object) -> NamedSpec:
+        named = {"name": "auto", **table} if isinstance(table, Mapping) else table
+        return resolve(named, SKETCHES, base, where)
+
+    return BeforeValidator(resolved)
 
 
 AUTO = Auto(name="auto")
