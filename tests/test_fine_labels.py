@@ -119,6 +119,8 @@ def test_a_parquet_table_split_in_two_keeps_fine_labels_with_their_rows(tmp_path
             assert told(data, part) == [by_sample[x.numpy().tobytes()] for x in getattr(data, f"X_{part}")]
     if given:
         assert Parquet(path=path).load(0).fine_train is None
+    by_one = Parquet(path=path, label=column).load(0)  # trained on, it is not asked for again
+    assert (by_one.classes, by_one.fine_train) == (tuple("abcde"), None)
 
 
 def test_parquet_without_the_column_asked_for_and_with_half_of_it(tmp_path):

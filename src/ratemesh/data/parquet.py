@@ -39,7 +39,10 @@ class Parquet(OwnFilesSpec):
         where = f"'{path}'"
         tables = [_read(files, self._columns) for files in _parts(path)]
         if len({table.num_columns for table in tables}) > 1:
-            raise InputError(f"{where} must hold fine labels of training and test samples, or of neither; got one.")
+            raise InputError(
+                f"{where} must hold fine labels of training and test samples, or of neither; only one part has the "
+                f"column '{FINE_COLUMN}'. Add it to the other, or drop it."
+            )
         y, *fine = ([_labels(table, i, where) for table in tables] for i in range(1, tables[0].num_columns))
         X = _samples([table.column(0) for table in tables], self.size, where)
         data = as_dataset(X, y, where, "first", self.test_fraction, *fine)
@@ -50,7 +53,8 @@ class Parquet(OwnFilesSpec):
     def _columns(self, names: list[str], path: Path) -> list[str]:
         """Return which columns of a table are samples, labels and, where there are any, fine labels."""
         usual = (("column", SAMPLE_COLUMNS), ("label", LABEL_COLUMNS), ("fine", (FINE_COLUMN,)))
-        asked = usual if self.fine or FINE_COLUMN in names else usual[:2]
+        finer = self.fine or (FINE_COLUMN in names and self.label != FINE_COLUMN)
+        asked = usual if finer else usual[:2]
         return [_column(names, key, getattr(self, key), known, path) for key, known in asked]
 
 
