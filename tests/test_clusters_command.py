@@ -27,7 +27,7 @@ FOUR = ["partition.name=labels", "partition.labels=4x5", "graph.name=ring", "gra
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "digits.toml"
-    path.write_text('data = "digits"\n')
+    path.write_text('data = { name = "digits", validation = 0 }\n')  # counts are asserted
     return path
 
 

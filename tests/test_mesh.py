@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
+import torch
 from typer.testing import CliRunner
 
 from ratemesh.cli.main import app
@@ -91,14 +92,19 @@ def test_sites_bring_their_own_data_and_encoder(tmp_path: Path) -> None:
     arrays = {"x_train": data.X_train[::2], "y_train": data.y_train[::2], "x_test": data.X_test, "y_test": data.y_test}
     np.savez(tmp_path / "mine.npz", **{name: array.numpy() for name, array in arrays.items()})
     files = write_sites(plan, tmp_path)
-    own = {"data": {"name": "npz", "path": str(tmp_path / "mine.npz")}, "encoder": {"name": "mlp", "hidden": [24, 24]}}
-    change(files[1], {}, own)
+    mine = {"name": "npz", "path": str(tmp_path / "mine.npz"), "validation": 0.25}
+    change(files[1], {}, {"data": mine, "encoder": {"name": "mlp", "hidden": [24, 24]}})
     run_sites(files)
-    for file, samples in zip(files, (len(plan.parts[0]), len(data.y_train[::2])), strict=True):
+    held_out = int((torch.bincount(data.y_train[::2]) // 4).sum())
+    for file, samples, judged in (
+        (files[0], len(plan.parts[0]), {"accuracy"}),
+        (files[1], len(data.y_train[::2]) - held_out, {"accuracy", "val_accuracy"}),
+    ):
         summary = json.loads((file.with_suffix("") / "summary.json").read_text())
         assert summary["sample_passes"] == budget(config) * samples
         assert summary["outside_theorem"] == 0
-        assert summary["accuracy"] > 0.5
+        assert {key for key in summary if "accuracy" in key} == judged
+        assert all(summary[key] > 0.5 for key in judged)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,17 @@
 from ratemesh.data.arrays import Npz
 from ratemesh.data.dataset import Dataset, DatasetSpec, Digits, Subspaces
 from ratemesh.data.parquet import Parquet
-from ratemesh.data.partition import Dirichlet, Iid, Labels, PartitionSpec, Quantity, Shards, Stratified, class_counts
+from ratemesh.data.partition import (
+    Dirichlet,
+    Iid,
+    Labels,
+    PartitionSpec,
+    Quantity,
+    Shards,
+    Stratified,
+    class_counts,
+    hold_out,
+)
 from ratemesh.data.pictures import Folder
 from ratemesh.data.published import Cifar10, Cifar100, Mnist
 
@@ -28,4 +38,4 @@ PARTITIONS: dict[str, type[PartitionSpec]] = {
     "stratified": Stratified,
 }
 
-__all__ = ["DATASETS", "PARTITIONS", "Dataset", "DatasetSpec", "PartitionSpec", "class_counts"]
+__all__ = ["DATASETS", "PARTITIONS", "Dataset", "DatasetSpec", "PartitionSpec", "class_counts", "hold_out"]

@@ -4,7 +4,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from ratemesh.data.dataset import Dataset, split
 from ratemesh.data.files import Array, OwnFilesSpec
@@ -19,10 +20,16 @@ from ratemesh.errors import InputError
 
 Channels = Literal["auto", "first", "last"]
 KEYS = ("x_train", "x_test", "y_train", "y_test")
+FINE_KEYS = ("fine_train", "fine_test")
 
 
 def as_dataset(
-    X: Sequence[Array], y: Sequence[Array], where: str, channels: Channels, test_fraction: float = 0.0
+    X: Sequence[Array],
+    y: Sequence[Array],
+    where: str,
+    channels: Channels,
+    test_fraction: float = 0.0,
+    fine: Sequence[Array] = (),
 ) -> Dataset:
     """Return the training and the test part, or the only part with `test_fraction` held out, the same for every seed.
 
@@ -30,31 +37,53 @@ def as_dataset(
         X: samples of each part.
         y: labels of each part, one a sample, (m,) or (m, 1).
         where: the file, for messages.
+        fine: labels of each part by a finer labelling, as `y`; empty where there is none.
     """
     names = ("training ", "test ") if len(X) == 2 else ("",)
     samples = [as_samples(A, f"{name}samples of {where}", channels) for A, name in zip(X, names, strict=True)]
-    labels = [A[:, 0] if A.ndim == 2 and A.shape[1] == 1 else A for A in y]
-    if any(A.ndim != 1 for A in labels):
-        shapes = " and ".join(str(A.shape) for A in y)
-        raise InputError(f"labels of {where} must be one a sample, (m,); got shapes {shapes}.")
-    codes, classes = as_labels(np.concatenate(labels), f"labels of {where}")
-    for A, b, name in zip(samples, labels, names, strict=True):
-        if len(A) != len(b):
-            raise InputError(
-                f"{where} must hold a label for every {name}sample; got {len(A)} samples and {len(b)} labels."
-            )
+    sizes = {f"{name}sample": len(A) for A, name in zip(samples, names, strict=True)}
+    targets, classes = _coded(y, sizes, "label", where)
+    finer, fine_classes = _coded(fine, sizes, "fine label", where) if fine else ((None,) * len(X), ())
     tensors = [torch.from_numpy(A) for A in samples]
-    targets = torch.from_numpy(codes).split([len(b) for b in labels])
     if len(X) == 1:
-        data = split(tensors[0], targets[0], test_fraction, len(classes), seed=0)
+        data = split(tensors[0], targets[0], test_fraction, len(classes), 0, finer[0])
         if not len(data.y_test):
             raise InputError(f"data.test_fraction must hold out a sample of {where}; got {test_fraction}. Raise it.")
-        return replace(data, classes=classes)
+        return replace(data, classes=classes, fine_classes=fine_classes)
     kinds = [f"{A.shape[1:]} {A.dtype}" for A in samples]
     if kinds[0] != kinds[1]:
         got = " and ".join(kinds)
         raise InputError(f"{where} must hold training and test samples of one shape and kind; got {got}.")
-    return Dataset(tensors[0], targets[0], tensors[1], targets[1], len(classes), classes=classes)
+    return Dataset(
+        *(tensors[0], targets[0], tensors[1], targets[1]),
+        num_classes=len(classes),
+        classes=classes,
+        fine_train=finer[0],
+        fine_test=finer[1],
+        fine_classes=fine_classes,
+    )
+
+
+def _coded(
+    y: Sequence[Array], sizes: Mapping[str, int], what: str, where: str
+) -> tuple[Sequence[Tensor], tuple[str, ...]]:
+    """Return the labels of each part as codes (m,), and the names that the codes of all parts stand for.
+
+    Args:
+        y: labels of each part.
+        sizes: how many samples each part has, by what they are called.
+        what: what the labels are called.
+        where: the file.
+    """
+    labels = [A[:, 0] if A.ndim == 2 and A.shape[1] == 1 else A for A in y]
+    if any(A.ndim != 1 for A in labels):
+        shapes = " and ".join(str(A.shape) for A in y)
+        raise InputError(f"{what}s of {where} must be one a sample, (m,); got shapes {shapes}.")
+    codes, classes = as_labels(np.concatenate(labels), f"{what}s of {where}")
+    for (sample, size), A in zip(sizes.items(), labels, strict=True):
+        if size != len(A):
+            raise InputError(f"{where} must hold a {what} for every {sample}; got {size} samples and {len(A)} {what}s.")
+    return torch.from_numpy(codes).split([len(A) for A in labels]), classes
 
 
 def as_samples(X: Array, what: str, channels: Channels = "auto") -> Array:
@@ -113,30 +142,33 @@ def bounded(shape: Sequence[int], itemsize: int, what: str) -> None:
 
 
 class Npz(OwnFilesSpec):
-    """Your numpy archive with x_train, y_train, x_test, y_test: images or vectors, uint8 or float."""
+    """Your numpy archive with x_train, y_train, x_test, y_test (fine_train, fine_test): images or vectors."""
 
     channels: Channels = Field("auto", description="where (m, a, b, c) has its channels: first, last or auto (shorter)")
 
     def decode(self, path: Path) -> Dataset:
         """Read samples and labels; nothing in the file is executed, nothing unpacked that its header does not announce.
 
-        Samples are uint8 or float, (m, p), (m, H, W), (m, H, W, C) or (m, C, H, W); labels are numbers or words, (m,).
+        Samples are uint8 or float, (m, p), (m, H, W), (m, H, W, C) or (m, C, H, W); labels are numbers or words, (m,),
+        and so are labels by a finer labelling, where there is one.
         """
         try:
             with zipfile.ZipFile(path) as archive:
-                x_train, x_test, y_train, y_test = (_member(archive, key, path) for key in KEYS)
+                held = {name.removesuffix(".npy") for name in archive.namelist()}
+                wanted = KEYS + FINE_KEYS if held.intersection(FINE_KEYS) else KEYS
+                x_train, x_test, y_train, y_test, *fine = (_member(archive, key, wanted, path) for key in wanted)
         except InputError:
             raise
         except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"'{path}' must be a readable .npz file ({error}). Write it with numpy.savez.") from None
-        return as_dataset((x_train, x_test), (y_train, y_test), f"'{path}'", self.channels)
+        return as_dataset((x_train, x_test), (y_train, y_test), f"'{path}'", self.channels, fine=fine)
 
 
-def _member(archive: zipfile.ZipFile, key: str, path: Path) -> Array:
-    """Read one array, after a look at its header."""
+def _member(archive: zipfile.ZipFile, key: str, wanted: Sequence[str], path: Path) -> Array:
+    """Read one array of those that are wanted, after a look at its header."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     if key not in names:
-        raise InputError(f"'{path}' must hold {', '.join(KEYS)}; it holds {', '.join(names) or 'nothing'}.")
+        raise InputError(f"'{path}' must hold {', '.join(wanted)}; it holds {', '.join(names) or 'nothing'}.")
     what = f"{key} of '{path}'"
     info = archive.getinfo(f"{key}.npy")
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

@@ -44,16 +44,70 @@ class Dataset:
     def digest(self) -> str:
         """Return a fingerprint of all samples and labels; it reads them once."""
         found = hashlib.blake2b(digest_size=16)
-        for part in (self.X_train, self.y_train, self.X_test, self.y_test):
-            found.update(f"{tuple(part.shape)} {part.dtype}".encode())
-            found.update(part.contiguous().numpy().data)
+        for part in (self.X_train, self.y_train, self.X_test, self.y_test, self.fine_train, self.fine_test):
+            if part is not None:
+                found.update(f"{tuple(part.shape)} {part.dtype}".encode())
+                found.update(part.contiguous().numpy().data)
         return found.hexdigest()
+
+    def rows(self, part: str, rows: Tensor) -> "Dataset":
+        """Return the data with these rows only of a part, "train" or "test"; fine labels go with their samples."""
+        keys = (f"X_{part}", f"y_{part}", f"fine_{part}")
+        return replace(self, **{key: held[rows] for key in keys if (held := getattr(self, key)) is not None})
+
+
+def coarsened(data: Dataset, parents: Tensor, names: tuple[str, ...]) -> Dataset:
+    """Return the data labelled by `parents[y]` for training, with the labels that they had as the fine ones.
+
+    Args:
+        data: labelled 0..F-1.
+        parents: (F,) the coarse label of every label.
+        names: of the coarse classes.
+    """
+    return replace(
+        data,
+        y_train=parents[data.y_train],
+        y_test=parents[data.y_test],
+        num_classes=len(names),
+        classes=names,
+        fine_train=data.y_train,
+        fine_test=data.y_test,
+        fine_classes=data.classes,
+    )
+
+
+def in_pairs(data: Dataset) -> Dataset:
+    """Return digits labelled by pairs, 0/1 to 8/9, with the digits as fine labels."""
+    return coarsened(data, torch.arange(10) // 2, ("0/1", "2/3", "4/5", "6/7", "8/9"))
+
+
+def by_fine_labels(data: Dataset) -> Dataset:
+    """Return coarsened data as they were: fine labels for training, and none finer."""
+    assert data.fine_train is not None
+    assert data.fine_test is not None
+    return replace(
+        data,
+        y_train=data.fine_train,
+        y_test=data.fine_test,
+        num_classes=len(data.fine_classes),
+        classes=data.fine_classes,
+        fine_train=None,
+        fine_test=None,
+        fine_classes=(),
+    )
 
 
 class DatasetSpec(NamedSpec):
     """Settings of a data set."""
 
     kind: ClassVar[str] = "data set"
+    validation: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="part of every node's samples held out of training, to choose settings by; left out: 0.1 at nodes "
+        "with at least 50 samples of every class they hold, else 0",
+    )
 
     @abstractmethod
     def load(self, seed: int) -> Dataset:
@@ -66,13 +120,16 @@ def sorted_by_label(y: Tensor, draw: Generator) -> Tensor:
     return shuffled[torch.argsort(y[shuffled], stable=True)]
 
 
-def split(X: Tensor, y: Tensor, test_fraction: float, num_classes: int, seed: int) -> Dataset:
-    """Hold out `test_fraction` of every class, to within one sample."""
+def split(
+    X: Tensor, y: Tensor, test_fraction: float, num_classes: int, seed: int, fine: Tensor | None = None
+) -> Dataset:
+    """Hold out `test_fraction` of every class, to within one sample; `fine` (m,) are labels by a finer labelling."""
     by_class = sorted_by_label(y, generator(seed, "data", "split"))
     passed = torch.floor(torch.arange(len(y) + 1, dtype=torch.float64) * test_fraction)
     held_out = passed.diff() > 0  # evenly spaced along the sorted classes
     train, test = by_class[~held_out].sort().values, by_class[held_out].sort().values
-    return Dataset(X[train], y[train], X[test], y[test], num_classes)
+    every = Dataset(X, y, X, y, num_classes, fine_train=fine, fine_test=fine)
+    return every.rows("train", train).rows("test", test)
 
 
 def some_rows(y: Tensor, most: int, draw: Generator) -> Tensor:
@@ -89,6 +146,7 @@ class Digits(DatasetSpec):
     """Handwritten digits, 1,797 grey images of 8×8, ten classes; comes with scikit-learn."""
 
     test_fraction: float = Field(0.2, gt=0, lt=1, description="part held out, equal for every class")
+    coarse: bool = Field(False, description="train on five pairs of digits, 0/1 to 8/9; digits are the fine labels")
 
     def load(self, seed: int) -> Dataset:
         """Read the embedded file; the split depends on the seed."""
@@ -96,7 +154,8 @@ class Digits(DatasetSpec):
 
         pixels, labels = load_digits(return_X_y=True)
         X = torch.as_tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8) / 16
-        return split(X, torch.as_tensor(labels, dtype=torch.int64), self.test_fraction, 10, seed)
+        data = split(X, torch.as_tensor(labels, dtype=torch.int64), self.test_fraction, 10, seed)
+        return in_pairs(data) if self.coarse else data
 
 
 class Subspaces(DatasetSpec):

@@ -7,7 +7,6 @@ import shutil
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from ratemesh.data.dataset import Dataset, DatasetSpec, some_rows
 from ratemesh.errors import InputError
@@ -24,9 +22,11 @@ from ratemesh.seeds import generator
 Array = NDArray[Any]
 
 FOLDER = ".ratemesh-cache"
-FORMAT = 1
+FORMAT = 2
 """Part of every entry's name; a new number makes all older entries unused."""
 ARRAYS = ("X_train", "y_train", "X_test", "y_test")
+FINE = ("fine_train", "fine_test")
+"""Arrays that an entry has only where there is a finer labelling."""
 
 
 def cached(home: Path, name: str, options: str, sources: Sequence[Path], decode: Callable[[], Dataset]) -> Dataset:
@@ -60,11 +60,11 @@ def _digest(text: str) -> str:
 def _open(entry: Path) -> Dataset | None:
     """Map an entry; None if it is absent or broken. Private pages: what anyone writes stays theirs."""
     try:
-        X_train, y_train, X_test, y_test = (
-            torch.from_numpy(np.load(entry / f"{key}.npy", mmap_mode="c", allow_pickle=False)) for key in ARRAYS
-        )
-        classes = tuple(json.loads((entry / "about.json").read_text(encoding="utf-8"))["classes"])
-        return Dataset(X_train, y_train, X_test, y_test, len(classes), classes=classes)
+        about = json.loads((entry / "about.json").read_text(encoding="utf-8"))
+        classes, fine_classes = (tuple(about[key]) for key in ("classes", "fine_classes"))
+        keys = ARRAYS + FINE if fine_classes else ARRAYS
+        held = {key: torch.from_numpy(np.load(entry / f"{key}.npy", mmap_mode="c", allow_pickle=False)) for key in keys}
+        return Dataset(**held, num_classes=len(classes), classes=classes, fine_classes=fine_classes)
     except (OSError, ValueError, KeyError):
         return None
 
@@ -74,12 +74,13 @@ def _write(entry: Path, family: str, decoded: Dataset) -> None:
     temporary = entry.with_name(f".{entry.name}.{uuid.uuid4().hex[:8]}")
     try:
         temporary.mkdir(parents=True)
-        for key in ARRAYS:
+        for key in ARRAYS + FINE if decoded.fine_classes else ARRAYS:
             with (temporary / f"{key}.npy").open("wb") as file:
                 np.save(file, getattr(decoded, key).numpy(), allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
-        (temporary / "about.json").write_text(json.dumps({"classes": decoded.classes}), encoding="utf-8")
+        about = {"classes": decoded.classes, "fine_classes": decoded.fine_classes}
+        (temporary / "about.json").write_text(json.dumps(about), encoding="utf-8")
         for old in [*entry.parent.glob(f"{family}-*"), *entry.parent.glob(f".{family}-*")]:
             if old != temporary:  # made from files that have changed since, or left by a crash
                 shutil.rmtree(old, ignore_errors=True)
@@ -103,16 +104,11 @@ class FileSpec(DatasetSpec):
     def load(self, seed: int) -> Dataset:
         """Map the samples; a limit takes some rows of them into memory."""
         found = self.decoded()
-        X_train, y_train = _limited(found.X_train, found.y_train, self.train_limit, seed, "train")
-        X_test, y_test = _limited(found.X_test, found.y_test, self.test_limit, seed, "test")
-        return replace(found, X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
-
-
-def _limited(X: Tensor, y: Tensor, most: int | None, seed: int, part: str) -> tuple[Tensor, Tensor]:
-    if most is None or most >= len(y):
-        return X, y
-    rows = some_rows(y, most, generator(seed, "data", "limit", part))
-    return X[rows], y[rows]
+        for part, most in (("train", self.train_limit), ("test", self.test_limit)):
+            y = getattr(found, f"y_{part}")
+            if most is not None and most < len(y):
+                found = found.rows(part, some_rows(y, most, generator(seed, "data", "limit", part)))
+        return found
 
 
 class OwnFilesSpec(FileSpec):
@@ -127,7 +123,7 @@ class OwnFilesSpec(FileSpec):
             raise InputError(
                 f"data.path must exist; got '{self.path}'. Check the spelling, and where you started from."
             )
-        options = self.model_dump_json(exclude={"name", "path", "train_limit", "test_limit"})
+        options = self.model_dump_json(exclude={"name", "path", "train_limit", "test_limit", "validation"})
         home = path if path.is_dir() else path.parent
         try:
             return cached(home, path.stem or "files", options, self.sources(path), lambda: self.decode(path))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ratemesh.errors import InputError
 
 SAMPLE_COLUMNS = ("image", "img", "x", "vector", "features", "embedding")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "y")
+FINE_COLUMN = "fine"
 
 
 class Parquet(OwnFilesSpec):
@@ -24,6 +26,7 @@ class Parquet(OwnFilesSpec):
 
     column: str | None = Field(None, description="column of the samples; else image, img, x, vector, …")
     label: str | None = Field(None, description="column of the labels; else label, labels, fine_label, …")
+    fine: str | None = Field(None, description="column of labels by a finer labelling; else fine, if there is one")
     size: int | None = Field(None, ge=1, le=4096, description="scale pictures to size×size")
     test_fraction: float = Field(0.2, gt=0, lt=1, description="part held out if there is no test file")
 
@@ -34,10 +37,25 @@ class Parquet(OwnFilesSpec):
     def decode(self, path: Path) -> Dataset:
         """Read the tables; a sample is a picture file as bytes, or as {bytes, path}, or a list of uint8 or floats."""
         where = f"'{path}'"
-        tables = [_read(files, self.column, self.label) for files in _parts(path)]
-        labels = [_labels(table, where) for table in tables]
+        tables = [_read(files, self._columns) for files in _parts(path)]
+        if len({table.num_columns for table in tables}) > 1:
+            raise InputError(
+                f"{where} must hold fine labels of training and test samples, or of neither; only one part has the "
+                f"column '{FINE_COLUMN}'. Add it to the other, or drop it."
+            )
+        y, *fine = ([_labels(table, i, where) for table in tables] for i in range(1, tables[0].num_columns))
         X = _samples([table.column(0) for table in tables], self.size, where)
-        return _named(as_dataset(X, labels, where, "first", self.test_fraction), tables[0])
+        data = as_dataset(X, y, where, "first", self.test_fraction, *fine)
+        return replace(
+            data, classes=_named(data.classes, tables[0], 1), fine_classes=_named(data.fine_classes, tables[0], 2)
+        )
+
+    def _columns(self, names: list[str], path: Path) -> list[str]:
+        """Return which columns of a table are samples, labels and, where there are any, fine labels."""
+        usual = (("column", SAMPLE_COLUMNS), ("label", LABEL_COLUMNS), ("fine", (FINE_COLUMN,)))
+        finer = self.fine or (FINE_COLUMN in names and self.label != FINE_COLUMN)
+        asked = usual if finer else usual[:2]
+        return [_column(names, key, getattr(self, key), known, path) for key, known in asked]
 
 
 def _parts(path: Path) -> list[list[Path]]:
@@ -65,15 +83,15 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _read(files: list[Path], column: str | None, label: str | None) -> Any:
-    """Return a table of two columns, samples and labels, read piece by piece and never beyond memory."""
+def _read(files: list[Path], choose: Callable[[list[str], Path], list[str]]) -> Any:
+    """Return a table of the columns that are chosen of those there, read piece by piece and never beyond memory."""
     arrow = _pyarrow()
     batches: list[Any] = []
     total = 0
     try:
         for path in files:
             with arrow.parquet.ParquetFile(path) as file:
-                columns = _columns(file.schema_arrow, column, label, path)
+                columns = choose(file.schema_arrow.names, path)
                 for batch in file.iter_batches(1024, columns=columns):
                     total += batch.nbytes
                     bounded((total,), 1, f"'{path}'")
@@ -85,17 +103,15 @@ def _read(files: list[Path], column: str | None, label: str | None) -> Any:
         raise InputError(f"'{path}' must be a readable parquet file like the others ({error}).") from None
 
 
-def _columns(schema: Any, column: str | None, label: str | None, path: Path) -> list[str]:
-    found = []
-    for given, usual, key in ((column, SAMPLE_COLUMNS, "column"), (label, LABEL_COLUMNS, "label")):
-        name = next((name for name in ((given,) if given else usual) if name in schema.names), None)
-        if name is None:
-            got = f"got '{given}'" if given else "none has a usual name"
-            raise InputError(
-                f"data.{key} must name a column of '{path}'; {got}. Set it with --set data.{key}=NAME. "
-                f"Known: {', '.join(schema.names)}."
-            )
-        found.append(name)
+def _column(names: list[str], key: str, given: str | None, usual: Sequence[str], path: Path) -> str:
+    """Return the column that the setting `key` names, or the first with a usual name."""
+    found = next((name for name in ((given,) if given else usual) if name in names), None)
+    if found is None:
+        got = f"got '{given}'" if given else "none has a usual name"
+        raise InputError(
+            f"data.{key} must name a column of '{path}'; {got}. Set it with --set data.{key}=NAME. "
+            f"Known: {', '.join(names)}."
+        )
     return found
 
 
@@ -131,17 +147,17 @@ def _vectors(array: Any, where: str) -> Array:
     return numbers.reshape(-1, p)
 
 
-def _labels(table: Any, where: str) -> Array:
-    column = table.column(1)
+def _labels(table: Any, index: int, where: str) -> Array:
+    column = table.column(index)
     if column.null_count:
         raise InputError(f"labels of {where} must have no gaps; {column.null_count} are missing. Remove these rows.")
     return np.array(column.to_pylist())
 
 
-def _named(data: Dataset, table: Any) -> Dataset:
-    """Take the class names that the Hugging Face convention keeps beside the table, if it does."""
+def _named(classes: tuple[str, ...], table: Any, index: int) -> tuple[str, ...]:
+    """Return the names of a column's classes that the Hugging Face convention keeps beside the table, if it does."""
     with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):
         about = json.loads((table.schema.metadata or {})[b"huggingface"])
-        names = about["info"]["features"][table.column_names[1]]["names"]
-        return replace(data, classes=tuple(str(names[int(label)]) for label in data.classes))
-    return data
+        names = about["info"]["features"][table.column_names[index]]["names"]
+        return tuple(str(names[int(label)]) for label in classes)
+    return classes

@@ -72,6 +72,45 @@ def class_counts(y: Tensor, parts: Sequence[Tensor], num_classes: int) -> Tensor
     return torch.stack([torch.bincount(y[part], minlength=num_classes) for part in parts])
 
 
+VALIDATION, ENOUGH = 0.1, 50
+"""The part held out for validation where nothing else is set, and samples of every class held that it takes."""
+
+
+def hold_out(
+    y: Tensor, parts: Sequence[Tensor], num_classes: int, fraction: float | None, draw: Generator
+) -> tuple[list[Tensor], Tensor]:
+    """Return what is left of the parts for training, and the rows held out of all of them; ascending.
+
+    A node keeps a sample of every class it holds: of m samples of a class, ⌊m · fraction⌋ are held out.
+
+    Args:
+        y: (m,) labels of all samples.
+        parts: rows that each node holds.
+        num_classes: K.
+        fraction: of every node and class; None is VALIDATION at nodes with ENOUGH samples of every class they hold.
+        draw: source of all that is random.
+    """
+    kept, held_out = [], []
+    for node, (part, counts) in enumerate(zip(parts, class_counts(y, parts, num_classes), strict=True)):
+        usual = VALIDATION if int(counts[counts > 0].min()) >= ENOUGH else 0.0
+        most = torch.floor(counts.double() * (usual if fraction is None else fraction))
+        rows = part[sorted_by_label(y[part], draw)]
+        place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[y[rows]]  # of a sample inside its class
+        chosen = place < most[y[rows]]
+        kept.append(rows[~chosen].sort().values)
+        held_out.append(rows[chosen])
+        if len(kept[node]) < FEWEST:
+            raise InputError(
+                f"data.validation must leave every node at least {FEWEST} samples to train on; got {fraction}, and "
+                f"node {node} keeps {len(kept[node])} of {len(part)}. Lower it, or take fewer nodes or more data."
+            )
+    if fraction and not any(map(len, held_out)):
+        raise InputError(
+            f"data.validation must hold out a sample; got {fraction}, less than one of a class at any node. Raise it."
+        )
+    return kept, torch.cat(held_out).sort().values
+
+
 class Iid(PartitionSpec):
     """Shuffled samples are dealt out evenly, labels not looked at."""
 

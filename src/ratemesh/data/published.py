@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, model_validator
 
 from ratemesh.data.arrays import Npz
-from ratemesh.data.dataset import Dataset
+from ratemesh.data.dataset import Dataset, by_fine_labels, coarsened, in_pairs
 from ratemesh.data.files import Array, FileSpec, OwnFilesSpec, cached
 from ratemesh.data.known import data_dir, find, verified
 from ratemesh.data.parquet import Parquet
@@ -42,26 +42,39 @@ class KnownSpec(FileSpec):
             return own_files(self.path).decoded()
         root = data_dir(self.dir)
         files = find(self.known, root).at(root)
-        return cached(root, self.known, self.options(), list(files), lambda: self.decode(verified(files)))
-
-    def options(self) -> str:
-        """Return the settings that decide what is decoded, as text."""
-        return ""
+        return cached(root, self.known, "", list(files), lambda: self.decode(verified(files)))
 
     @abstractmethod
     def decode(self, paths: list[Path]) -> Dataset:
         """Decode files that are known to be the real ones."""
 
 
-class Mnist(KnownSpec):
-    """MNIST: 60,000 + 10,000 grey images of 28×28, ten classes; `ratemesh data get mnist`."""
+class TwiceLabelledSpec(KnownSpec):
+    """A well-known data set with a coarse and a fine labelling, decoded with both; the setting chooses."""
+
+    coarse: bool = Field(False, description="train on the coarse classes; fine labels are for evaluation only")
+
+    @model_validator(mode="after")
+    def _coarse_is_for_the_real_set(self) -> "TwiceLabelledSpec":
+        if self.coarse and self.path is not None:
+            raise InputError(f"data.coarse must be false when data.path is given; got '{self.path}'. Leave one out.")
+        return self
+
+    def decoded(self) -> Dataset:
+        """Return the labelling that is asked for; without `coarse` training has the fine one, and none is left."""
+        found = super().decoded()
+        return found if self.coarse or self.path is not None else by_fine_labels(found)
+
+
+class Mnist(TwiceLabelledSpec):
+    """MNIST: 60,000 + 10,000 grey images of 28×28, ten classes or five pairs; `ratemesh data get mnist`."""
 
     known: ClassVar[str] = "mnist"
 
     def decode(self, paths: list[Path]) -> Dataset:
         """Decode idx files, packed or not: training images and labels, test images and labels."""
         X_train, y_train, X_test, y_test = (read_idx(path, MNIST_MOST) for path in paths)
-        return _whole((X_train[:, None], y_train), (X_test[:, None], y_test), tuple("0123456789"))
+        return in_pairs(_whole((X_train[:, None], y_train), (X_test[:, None], y_test), tuple("0123456789")))
 
 
 class Cifar10(KnownSpec):
@@ -76,30 +89,22 @@ class Cifar10(KnownSpec):
         return _whole((X, y), test, CIFAR10_NAMES)
 
 
-class Cifar100(KnownSpec):
+class Cifar100(TwiceLabelledSpec):
     """CIFAR-100: 50,000 + 10,000 colour images of 32×32, 100 classes or 20; `ratemesh data get cifar100`."""
 
     known: ClassVar[str] = "cifar100"
-    coarse: bool = Field(False, description="the 20 superclasses instead of the 100 classes")
-
-    @model_validator(mode="after")
-    def _coarse_is_for_cifar(self) -> "Cifar100":
-        if self.coarse and self.path is not None:
-            raise InputError(f"data.coarse must be false when data.path is given; got '{self.path}'. Leave one out.")
-        return self
-
-    def options(self) -> str:
-        """Return which labels."""
-        return "coarse" if self.coarse else "fine"
 
     def decode(self, paths: list[Path]) -> Dataset:
-        """Decode the pickled training and test batch; the names come from the meta file."""
-        kind = self.options().encode()
-        train, test = (read_batch(path, kind + b"_labels") for path in paths[:2])
-        return _whole(train, test, read_names(paths[2], kind + b"_label_names"))
+        """Decode the pickled training and test batch; the names, and which class is in which, are in the files too."""
+        X_train, fine, coarse = read_batch(paths[0], b"fine_labels", b"coarse_labels")
+        fine_names, coarse_names = (read_names(paths[2], kind + b"_label_names") for kind in (b"fine", b"coarse"))
+        parents = torch.zeros(len(fine_names), dtype=torch.int64)
+        parents[torch.from_numpy(fine)] = torch.from_numpy(coarse)
+        X_test, fine_test = read_batch(paths[1], b"fine_labels")
+        return coarsened(_whole((X_train, fine), (X_test, fine_test), fine_names), parents, coarse_names)
 
 
-def _whole(train: tuple[Array, Array], test: tuple[Array, Array], classes: Sequence[str]) -> Dataset:
+def _whole(train: Sequence[Array], test: Sequence[Array], classes: Sequence[str]) -> Dataset:
     """Return the parts as tensors, labels as int64."""
     X_train, X_test = (torch.from_numpy(np.require(X, requirements=["C", "W"])) for X, _ in (train, test))
     y_train, y_test = (torch.from_numpy(y.astype(np.int64)) for _, y in (train, test))
@@ -150,17 +155,22 @@ def read_idx(path: Path, most: int) -> Array:
     return decode_idx(raw, f"'{path}'")
 
 
-def read_batch(path: Path, labels: bytes) -> tuple[Array, Array]:
-    """Return images (m, 3, 32, 32) and labels (m,) of a binary batch, or those under `labels` of a pickled one."""
+def read_batch(path: Path, *labels: bytes) -> tuple[Array, ...]:
+    """Return images (m, 3, 32, 32) and labels (m,) of a binary batch, or those under each of `labels` of a pickle."""
     if path.suffix == ".bin":
         return decode_bin(path.read_bytes(), f"'{path}'")
     content = read_pickle(path)
-    pixels, y = content.get(b"data"), content.get(labels)
-    if not isinstance(y, list) or not all(isinstance(label, int) and 0 <= label < 256 for label in y):
-        y = []
-    if not y or not isinstance(pixels, _Pixels) or pixels.array.shape != (len(y), PIXELS):
-        raise InputError(f"'{path}' must hold data (m, {PIXELS}) and {labels.decode()} (m). Get it again.")
-    return pixels.array.reshape(-1, *SHAPE), np.asarray(y)
+    pixels, targets = content.get(b"data"), [content.get(key) for key in labels]
+    if not isinstance(pixels, _Pixels) or not all(_fits(pixels.array, y) for y in targets):
+        wanted = " and ".join(key.decode() for key in labels)
+        raise InputError(f"'{path}' must hold data (m, {PIXELS}) and {wanted} (m). Get it again.")
+    return pixels.array.reshape(-1, *SHAPE), *map(np.asarray, targets)
+
+
+def _fits(pixels: Array, y: object) -> bool:
+    """Whether y is a list of labels, one byte each, for rows of pixels."""
+    numbers = isinstance(y, list) and all(isinstance(label, int) and 0 <= label < 256 for label in y)
+    return isinstance(y, list) and numbers and len(y) > 0 and pixels.shape == (len(y), PIXELS)
 
 
 def decode_bin(raw: bytes, what: str) -> tuple[Array, Array]:

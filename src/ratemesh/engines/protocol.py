@@ -13,6 +13,7 @@ from ratemesh.specs import NamedSpec
 from ratemesh.training.protocol import Round
 
 Arguments = ParamSpec("Arguments")
+Split = Literal["train", "validation", "test"]
 
 
 class Site(Protocol):
@@ -34,10 +35,11 @@ class Site(Protocol):
     def load(self, folder: str) -> Payload:
         """Go on from the state that `save` wrote into a folder."""
 
-    def features(self, split: Literal["train", "test"], most: int | None = None) -> Payload:
-        """Return features `Z` (m, d) and labels `y` (m,) of the node's own training samples, or of the held-out ones.
+    def features(self, split: Split, most: int | None = None) -> Payload:
+        """Return features `Z` (m, d) and labels `y` (m,), and `fine` (m,) where the data have finer labels.
 
         Args:
+            split: the node's own training samples, or those held out: of training at all nodes, or for the test.
             most: how many samples at most, evenly spaced; None takes all.
         """
 

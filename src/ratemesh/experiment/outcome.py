@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.engines.protocol import Engine, Site
+from ratemesh.engines.protocol import Engine, Site, Split
 from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import write_json, write_tensors
@@ -22,7 +22,7 @@ from ratemesh.threads import pinned
 
 @dataclass(frozen=True)
 class Gathered:
-    """Features of all nodes: of their own training samples (m_i, d), and of the held-out ones."""
+    """Features of all nodes: of their own training samples (m_i, d), and of the test samples."""
 
     Z_train: Sequence[Tensor]
     y_train: Sequence[Tensor]
@@ -32,7 +32,8 @@ class Gathered:
         """Write at most `most` samples of each kind, evenly spaced, for figures; nothing if `most` is 0.
 
         The file holds Z_test (N, n, d) with y_test (n,): every node's view of the same held-out samples; and Z_train
-        (n, d) with y_train and node_train (n,): the paper's Z, every node's view of its own training samples.
+        (n, d) with y_train and node_train (n,): the paper's Z, every node's view of its own training samples. Where
+        the data have finer labels, fine_test (n,) has those of the held-out samples.
         """
         if not most:
             return
@@ -45,7 +46,8 @@ class Gathered:
             "y_train": torch.cat([y[r] for y, r in zip(self.y_train, rows, strict=True)]),
             "node_train": torch.cat([torch.full_like(r, node) for node, r in enumerate(rows)]),
         }
-        write_tensors(path, tensors)
+        fine = {} if self.test.fine is None else {"fine_test": self.test.fine[kept]}
+        write_tensors(path, {**tensors, **fine})
 
 
 def keep_initial(engine: Engine, plan: Plan, folder: RunFolder) -> None:
@@ -61,18 +63,27 @@ def gather(engine: Engine, train: int | None = None, test: int | None = None) ->
     return Gathered([a["Z"] for a in own], [a["y"] for a in own], _held_out(engine, "test", test))
 
 
-def _held_out(engine: Engine, split: Literal["test"], most: int | None = None) -> HeldOut:
+def _held_out(engine: Engine, split: Split, most: int | None = None) -> HeldOut:
     """Return every node's features of the same held-out samples, at most so many."""
     answers = engine.ask(Site.features, split, most)
-    return HeldOut(torch.stack([answer["Z"] for answer in answers]), answers[0]["y"])
+    return HeldOut(torch.stack([answer["Z"] for answer in answers]), answers[0]["y"], answers[0].get("fine"))
+
+
+def _validation(engine: Engine, plan: Plan) -> HeldOut | None:
+    """Return every node's features of the validation part; None where nothing is held out."""
+    return _held_out(engine, "validation") if len(plan.validation) else None
 
 
 def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
     stats, passes = _stats(engine)
-    test = _held_out(engine, "test")
+    parts = {"": _held_out(engine, "test"), "val_": _validation(engine, plan)}
+    found: dict[str, float] = {}
     with pinned(1):  # this process's own number of threads depends on the workers
-        found = accuracies(stats, test.Z, test.y, plan.rule)
+        for prefix, part in parts.items():
+            if part is not None:
+                numbers = accuracies(stats, part.Z, part.y, plan.rule)
+                found |= {f"{prefix}{name}": number for name, number in numbers.items()}
     return {**found, "sample_passes": passes}
 
 
@@ -82,7 +93,8 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
     stats, passes = _stats(engine)
     gathered = gather(engine)
     gathered.keep(folder.features, config.output.features)
-    learned = Learned(stats=stats, edges=plan.topology.edges, **vars(gathered))
+    validation = _validation(engine, plan)
+    learned = Learned(stats=stats, edges=plan.topology.edges, validation=validation, **vars(gathered))
     with pinned(1):
         numbers = evaluate(learned, eps2=config.method.eps2, rule=plan.rule)
     metrics = {
@@ -94,6 +106,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
         "rounds": config.rounds,
         "nodes": plan.topology.nodes,
         "test_samples": len(plan.data.y_test),
+        "val_samples": len(plan.validation),
         **_turns(plan),
     }
     write_json(folder.network, network(plan, stats))
@@ -144,6 +157,7 @@ def network(plan: Plan, stats: Sequence[ClassStats] = ()) -> dict[str, Any]:
         "d": config.d,
         "num_classes": data.num_classes,
         "classes": list(data.classes),
+        **({"fine_classes": list(data.fine_classes)} if data.fine_classes else {}),
         "shape": list(plan.shape),
         "nodes": nodes,
         "edges": edge_distances(stats, edges) if stats else [{"ends": e, "disagreement": None} for e in edges],

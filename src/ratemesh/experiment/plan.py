@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +18,8 @@ from ratemesh.core.checks import check_resolution
 from ratemesh.core.stats import balanced_counts
 from ratemesh.core.subspace import SubspaceRule
 from ratemesh.core.theory import theorem1_gaps
-from ratemesh.data import Dataset, class_counts
-from ratemesh.engines.protocol import SiteFactory
+from ratemesh.data import Dataset, class_counts, hold_out
+from ratemesh.engines.protocol import SiteFactory, Split
 from ratemesh.engines.rounds import advance
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
@@ -65,8 +65,18 @@ class Plan(SiteFactory):
         with pinned(1):  # data that are computed must not depend on how many threads a process has
             self.data: Dataset = config.data.load(config.seed)
             self.topology: Topology = config.graph.build(config.seed)
-            draw = generator(config.seed, "partition")
-            self.parts = config.partition.split(self.data.y_train, self.topology.nodes, self.data.num_classes, draw)
+            self.parts, self.validation = self.deal()
+
+    def deal(self) -> tuple[list[Tensor], Tensor]:
+        """Return the training rows of every node, and the rows that are held out of them all to choose settings by."""
+        draw = generator(self.config.seed, "partition")
+        y, K = self.data.y_train, self.data.num_classes
+        return self.hold_out(self.config.partition.split(y, self.topology.nodes, K, draw))
+
+    def hold_out(self, parts: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """Take the validation part out of what nodes hold."""
+        draw = generator(self.config.seed, "partition", "validation")
+        return hold_out(self.data.y_train, parts, self.data.num_classes, self.config.data.validation, draw)
 
     def site(self, index: int) -> "ExperimentSite":
         """Make the site of node `index`."""
@@ -92,7 +102,7 @@ class Plan(SiteFactory):
         return self.config.evaluation.rule(self.config.d, self.data.num_classes)
 
     def counts(self) -> Tensor:
-        """Return samples per node and class, (N, K)."""
+        """Return training samples per node and class, (N, K)."""
         return class_counts(self.data.y_train, self.parts, self.data.num_classes)
 
     def labels(self) -> list[tuple[int, ...]]:
@@ -177,7 +187,7 @@ class Plan(SiteFactory):
             X=data.X_train[part],
             y=data.y_train[part],
             num_classes=data.num_classes,
-            share=len(part) / len(data.y_train),
+            share=len(part) / sum(map(len, self.parts)),
             encoder=config.encoder_of(index).build(self.shape, config.d, config.seed, *names),
             local=config.local.over(config.rounds),
             seed=config.seed,
@@ -246,15 +256,17 @@ class ExperimentSite:
     def _file(self, folder: str) -> Path:
         return Path(folder) / f"node-{self.index:04d}.safetensors"
 
-    def features(self, split: Literal["train", "test"], most: int | None = None) -> Payload:
-        """Return `Z` (m, d) and `y` (m,) of the node's own training samples, or of the held-out ones."""
+    def features(self, split: Split, most: int | None = None) -> Payload:
+        """Return `Z` (m, d), `y` (m,) and maybe `fine` (m,) of the node's own training samples, or of held-out ones."""
         data = self.plan.data
-        X, y, rows = data.X_test, data.y_test, torch.arange(len(data.y_test))
-        if split == "train":
-            X, y, rows = data.X_train, data.y_train, self.plan.parts[self.index]
+        X, y, fine, rows = data.X_test, data.y_test, data.fine_test, torch.arange(len(data.y_test))
+        if split != "test":
+            X, y, fine = data.X_train, data.y_train, data.fine_train
+            rows = self.plan.parts[self.index] if split == "train" else self.plan.validation
         if most is not None:
             rows = rows[spaced(len(rows), most)]
-        return {"Z": encode(self.program.encoder, X[rows]), "y": y[rows]}
+        labels = {"y": y[rows]} if fine is None else {"y": y[rows], "fine": fine[rows]}
+        return {"Z": encode(self.program.encoder, X[rows]), **labels}
 
     def stats(self) -> Payload:
         """Return the class statistics, and `sample_passes` so far."""

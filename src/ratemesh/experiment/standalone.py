@@ -9,7 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ratemesh.engines.peer import Peer, PeerRound
+from ratemesh.engines.protocol import Split
 from ratemesh.engines.zenoh_link import ZenohTransport
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, make_config
@@ -50,13 +54,19 @@ class SitePlan(Plan):
                 "site.data must not be set with a method of clusters: nobody knows the other sites' labels."
             )
 
+    def deal(self) -> tuple[list[Tensor], Tensor]:
+        """Return the training rows of this site, all but those held out; nobody knows the rows of the others."""
+        if not self.spec.site.data:
+            return super().deal()
+        (own,), validation = self.hold_out([torch.arange(len(self.data.y_train))])
+        return [own] * self.topology.nodes, validation
+
     def node(self, index: int) -> Node:
         """Return what this site is given."""
         node = super().node(index)
         if not self.spec.site.data:
             return node
-        share = self.spec.site.share or 1 / self.topology.nodes
-        return replace(node, X=self.data.X_train, y=self.data.y_train, share=share)
+        return replace(node, share=self.spec.site.share or 1 / self.topology.nodes)
 
 
 def run_node(spec: SiteSpec, *, say: Say, progress: Progress | None = None) -> dict[str, Any]:
@@ -148,12 +158,13 @@ def _save(site: ExperimentSite, folder: RunFolder, t: int, record: Mapping[str, 
 def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
     """Judge this site's features by its own statistics, and add up its rounds."""
     records = folder.records()
-    stats, test = site.program.stats, site.features("test")
-    found = subspace_accuracies(stats, test["Z"][None], test["y"], site.plan.rule)
+    judged = {"accuracy": _accuracy(site, "test")}
+    if len(site.plan.validation):
+        judged["val_accuracy"] = _accuracy(site, "validation")
     summary = {
         "schema": SCHEMA,
         "node": site.index,
-        "accuracy": found["acc_node"],
+        **judged,
         "rounds": len(records),
         "skipped": int(sum(record["skipped"] for record in records)),
         "outside_theorem": int(sum(record["outside_theorem"] for record in records)),
@@ -164,3 +175,9 @@ def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
     }
     write_json(folder.path / "summary.json", summary)
     return summary
+
+
+def _accuracy(site: ExperimentSite, split: Split) -> float:
+    """Return how much of a held-out part the site's own statistics tell right."""
+    part = site.features(split)
+    return subspace_accuracies(site.program.stats, part["Z"][None], part["y"], site.plan.rule)["acc_node"]
