@@ -1,6 +1,7 @@
 """What tests need of statistics: of no samples, of some classes only; features node by node, and metrics of them."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ def keep(stats: ClassStats, labels: Iterable[int]) -> ClassStats:
     """Return the statistics of the samples with these labels; the other classes become classes without samples."""
     kept = torch.zeros_like(stats.m)
     kept[sorted(labels)] = 1
-    return ClassStats(stats.V * kept[:, None, None], stats.mu * kept[:, None], stats.m * kept)
+    return replace(stats, m=stats.m * kept).scaled(1)
 
 
 def by_node(Z: Tensor | Sequence[Tensor], y: Tensor | Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

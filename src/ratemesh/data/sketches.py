@@ -32,7 +32,7 @@ class SketchSpec(NamedSpec):
     """Settings of a sketch."""
 
     kind: ClassVar[str] = "sketch"
-    p: int = Field(24, ge=1, le=4096, description="numbers of a sketch; every class then sends d·p bytes")
+    p: int = Field(48, ge=2, le=4096, multiple_of=2, description="numbers of a sketch; a class sends d·p/2 bytes")
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], seed: int) -> Sketch:

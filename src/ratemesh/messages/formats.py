@@ -111,16 +111,24 @@ class ByteNumbers(Numbers):
         scale = torch.where(most < self.NOTHING, torch.zeros_like(most), most / self.LARGEST).float()
         per = torch.where(scale == 0, torch.ones_like(scale), scale).to(x.dtype)
         q = (x / _rows(per, x)).round().clamp(-self.LARGEST, self.LARGEST)
-        return {name: q.to(torch.int8), f"{name}.scale": scale}
+        return {name: self.stored(q.to(torch.int8)), f"{name}.scale": scale}
 
     def decode(self, name: str, parts: Payload, dtype: torch.dtype) -> Tensor:
         """Return s·q."""
-        q = parts[name].to(dtype)
+        q = self.loaded(parts[name]).to(dtype)
         return q * _rows(parts[f"{name}.scale"].to(dtype), q)
+
+    def stored(self, q: Tensor) -> Tensor:
+        """Return whole numbers (h, ...) as they travel."""
+        return q
+
+    def loaded(self, stored: Tensor) -> Tensor:
+        """Return the whole numbers that travelled."""
+        return stored
 
     def error(self, name: str, parts: Payload, dtype: torch.dtype) -> Tensor:
         """Return half a step, the same for all numbers of a row."""
-        q = parts[name]
+        q = self.loaded(parts[name])
         return _rows(self.STEP * parts[f"{name}.scale"].to(dtype), q).expand(q.shape)
 
     def layout(self, name: str, shape: tuple[int, ...]) -> Layout:
@@ -130,11 +138,32 @@ class ByteNumbers(Numbers):
     def fault(self, name: str, parts: Payload, most: float) -> str:
         """Refuse −128 and scales that no numbers have."""
         scale = parts[f"{name}.scale"]
-        if bool((parts[name] < -self.LARGEST).any()):
+        if bool((self.loaded(parts[name]) < -self.LARGEST).any()):
             return f"'{name}' must lie in −{self.LARGEST}..{self.LARGEST}"
         if bool(((scale < 0) | (scale * self.LARGEST > most * 1.001)).any()):
             return f"'{name}.scale' must lie in 0..{most / self.LARGEST:.3g}; got {scale.tolist()}"
         return ""
+
+
+class NibbleNumbers(ByteNumbers):
+    """Four bits with one scale for each class, q in −7..7: two numbers a byte along the last axis, of even length."""
+
+    dtype = torch.uint8
+    LARGEST = 7
+
+    def stored(self, q: Tensor) -> Tensor:
+        """Return q + 8 of two numbers in every byte, the first in the low half."""
+        first, second = (q + 8).to(torch.uint8).unflatten(-1, (-1, 2)).unbind(-1)
+        both: Tensor = first | (second << 4)
+        return both
+
+    def loaded(self, stored: Tensor) -> Tensor:
+        """Return both halves of every byte, less 8."""
+        return torch.stack([stored & 15, stored >> 4], dim=-1).flatten(-2).to(torch.int8) - 8
+
+    def layout(self, name: str, shape: tuple[int, ...]) -> Layout:
+        """Return half as many bytes as numbers, and the scales."""
+        return {**super().layout(name, shape), name: ((*shape[:-1], shape[-1] // 2), torch.uint8)}
 
 
 def _rows(x: Tensor, like: Tensor) -> Tensor:

@@ -11,7 +11,17 @@ from torch import Tensor
 from ratemesh.core.rates import half_logdet
 from ratemesh.core.sketch import SketchMoments, sketch_fault
 from ratemesh.core.stats import ClassStats
-from ratemesh.messages.formats import FLOAT_BYTES, FORMATS, CodecSpec, Layout, Payload, largest, misshapen, refused
+from ratemesh.messages.formats import (
+    FLOAT_BYTES,
+    ByteNumbers,
+    CodecSpec,
+    Layout,
+    NibbleNumbers,
+    Payload,
+    largest,
+    misshapen,
+    refused,
+)
 
 NO_FRAME = -1
 """Hops of a node whose gauge is not yet tied to the root's."""
@@ -23,8 +33,9 @@ TOLERANCE = 1e-3
 """How far traces, eigenvalues and lengths may be off by rounding; what the codec loses comes on top (`Bound`)."""
 
 
-SKETCH = FORMATS["int8"]
-"""Sketch moments always go in eight bits: on MNIST and digits that costs no accuracy (experiments/RESULTS.md)."""
+SKETCH = {"C": NibbleNumbers(), "h": ByteNumbers()}
+"""How sketch moments and the sketch's means travel, whatever the codec: for the same bytes, 48 numbers of a sketch in
+four bits align better than 24 in eight (experiments/RESULTS.md)."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ def _beside(codec: CodecSpec, h: int, d: int, *, means: bool, frame: bool, p: in
     """Return the parts beside V and the counts: class means, sketch moments (p > 0), hops."""
     found: Layout = codec.numbers.layout("mu", (h, d)) if means else {}
     if p:
-        found |= {**SKETCH.layout("C", (h, d, p)), **SKETCH.layout("h", (h, p))}
+        found |= {**SKETCH["C"].layout("C", (h, d, p)), **SKETCH["h"].layout("h", (h, p))}
     return {**found, "hops": ((), torch.int32)} if frame else found
 
 
@@ -85,8 +96,8 @@ def _impossible(payload: Payload, seen: View, codec: CodecSpec) -> str:
         return ""
     # Var(z_a) ≤ V_aa − μ_a², each as large as what is lost in transit allows.
     spread = V.diagonal(dim1=1, dim2=2) + bound.norm[:, None] - (seen.mu.abs() - off[:, None]).clamp(min=0).square()
-    C, h = (SKETCH.decode(name, payload, dtype) for name in ("C", "h"))
-    C_off, h_off = (SKETCH.error(name, payload, dtype) for name in ("C", "h"))
+    C, h = (numbers.decode(name, payload, dtype) for name, numbers in SKETCH.items())
+    C_off, h_off = (numbers.error(name, payload, dtype) for name, numbers in SKETCH.items())
     return sketch_fault(C, (h.abs() - h_off).clamp(min=0), spread, C_off)
 
 
@@ -130,7 +141,8 @@ class Stream:
         if self.means:
             payload |= codec.numbers.encode("mu", mu)
         if stats.sketch and self.p:
-            payload |= SKETCH.encode("C", stats.sketch.C[stats.held]) | SKETCH.encode("h", stats.sketch.h[stats.held])
+            for name, numbers in SKETCH.items():
+                payload |= numbers.encode(name, getattr(stats.sketch, name)[stats.held])
         if self.frame:
             payload["hops"] = torch.tensor(message.hops, dtype=torch.int32)
         return payload
@@ -162,7 +174,7 @@ class Stream:
             return None
         m = payload["m"]
         C, h = m.new_zeros(len(m), self.d, self.p), m.new_zeros(len(m), self.p)
-        C[held], h[held] = (SKETCH.decode(name, payload, m.dtype) for name in ("C", "h"))
+        C[held], h[held] = (numbers.decode(name, payload, m.dtype) for name, numbers in SKETCH.items())
         return SketchMoments(C, h)
 
     def _view_before(self, step: int, held: Tensor, sender: int) -> View:
@@ -203,7 +215,7 @@ class Stream:
         if "mu" in payload:
             faults.append(codec.numbers.fault("mu", payload, largest(difference=codec.remembers)))
         if "C" in payload:
-            faults += [SKETCH.fault(name, payload, 1.0) for name in ("C", "h")]
+            faults += [numbers.fault(name, payload, 1.0) for name, numbers in SKETCH.items()]
         return next(filter(None, faults), "")
 
     def state_dict(self) -> dict[str, Tensor]:
