@@ -8,6 +8,11 @@ squared distance ‖z − C̄‖² = 1 − 2⟨z, C̄⟩ + ‖C̄‖² pulls alo
 nodes do not agree yet. The paper's regulariser is the distance of a client's prototypes to the global ones; on
 mini-batches it becomes the distance of every feature to its class's prototype.
 
+**Choices**, made on 15 % of digits' training rows held out (15 rounds, two seeds, own / another node's subspaces in %):
+λ = 0.1, 1, 10 gave 91.5 / 81.0, 91.1 / 91.2, 89.9 / 83.6; prototypes of unit length 91.0 / 91.0, no pull in the first
+round, whose prototypes are those of untrained encoders, 90.8 / 90.8. At a learning rate of 0.003 λ = 0.3, 1, 3 gave
+91.3 / 91.3, 91.3 / 91.5, 90.9 / 91.2, at 0.01 λ = 1 gave 90.8 / 91.0, with Muon 91.1 / 91.4: equal within half a point.
+
 The paper predicts by the nearest prototype. Here all methods are judged by the run's rule, nearest subspace;
 `evaluation.rank = 0` asks for the nearest class mean.
 """
