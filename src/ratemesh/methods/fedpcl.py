@@ -12,7 +12,7 @@ shorter; they are not renormalised, so a class that is spread, or that nodes dis
 **Choices**, made as for `fedproto` (own / another node's subspaces in %): τ = 0.1, 0.3, 1 without cross-entropy gave
 91.4 / 91.2, 91.9 / 91.8, 91.8 / 91.8; with cross-entropy of weight 1, τ = 0.1, 0.3 gave 91.6 / 90.2, 91.1 / 91.3; with
 it and τ = 0.1, prototypes of unit length gave 91.4 / 90.0, and no contrast in the first round 91.3 / 87.9. A learning
-rate of 0.003 was no better than 0.001 (τ = 0.1, 0.3: 91.4 / 91.4, 91.0 / 91.3).
+rate of 0.003 was no better than 0.001 (τ = 0.1, 0.3: 91.4 / 91.4, 91.0 / 91.3), nor was Muon (τ = 0.3: 91.3 / 91.1).
 
 A class that a neighbour does not hold is no alternative in its term, and samples of that class have no such term.
 Alone, a node contrasts with its own prototypes.
