@@ -249,6 +249,8 @@ CONTRACTS = {
     "alg1": MessageContract(fixed_graph=False),
     "alg1_weights": MessageContract(fixed_graph=False),
     "dsgd": MessageContract(fixed_graph=False),
+    "fedpcl": MessageContract(fixed_graph=False),
+    "fedproto": MessageContract(fixed_graph=False),
     **{name: MessageContract(one_model=True, server=0) for name in OWN},
 }
 

@@ -47,11 +47,11 @@ def test_a_round_has_the_edges_of_the_last_change(tmp_path: Path) -> None:
     assert graph.build(0) == of_edges(3, [(0, 1), (1, 2), (0, 2)])
 
 
-@pytest.mark.parametrize("method", ["alg1", "dsgd"])
+@pytest.mark.parametrize("method", ["alg1", "dsgd", "fedpcl"])
 def test_only_the_edges_of_the_round_are_used_and_records_say_so(tmp_path: Path, method: str) -> None:
     settings = config(written(tmp_path))
-    if method == "dsgd":
-        settings = make_config(settings.model_dump(mode="json", exclude_none=True) | {"method": {"name": "dsgd"}})
+    if method != "alg1":
+        settings = make_config(settings.model_dump(mode="json", exclude_none=True) | {"method": {"name": method}})
     run(settings, tmp_path / "run")
     records = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert [[node["neighbours"] for node in r["nodes"]] for r in records] == [[1, 1, 0]] * 2 + [[1, 1, 2]] * 2

@@ -90,7 +90,19 @@ def _impossible(payload: Payload, seen: View, codec: CodecSpec) -> str:
     if not bool(torch.isfinite(half_logdet(V, 1 / (TOLERANCE + bound.norm[:, None, None]))[0]).all()):
         return "V must be positive semi-definite"
     off = codec.numbers.error("mu", payload, dtype).norm(dim=1) if "mu" in payload else torch.zeros_like(trace)
-    if bool((seen.mu.square().sum(1) > (1 + off).square() + TOLERANCE).any()):
+    return too_long(seen.mu, off)
+
+
+def miscounted(m: Tensor) -> str:
+    """Say which counts (K,) nobody can have; empty when all can be."""
+    if bool(((m < 0) | (m > MOST_SAMPLES)).any()):
+        return f"counts must not be negative, and at most {MOST_SAMPLES:.0e}; got {m.tolist()}"
+    return ""
+
+
+def too_long(mu: Tensor, off: Tensor | float = 0.0) -> str:
+    """Say whether means (h, d), off by `off` (h,) at most, are none of unit vectors; empty when they can be."""
+    if bool((mu.square().sum(1) > (1 + torch.as_tensor(off)).square() + TOLERANCE).any()):
         return "class means must not be longer than the samples they are means of"
     if "C" not in payload:
         return ""
@@ -207,8 +219,8 @@ class Stream:
         layout = {**codec.layout(h, d, payload), **_beside(codec, h, d, means=True, frame=True, p=self.p)}
         if fault := misshapen(payload, layout):
             return fault
-        if bool(((payload["m"] < 0) | (payload["m"] > MOST_SAMPLES)).any()):
-            return f"counts must not be negative, and at most {MOST_SAMPLES:.0e}; got {payload['m'].tolist()}"
+        if fault := miscounted(payload["m"]):
+            return fault
         if "hops" in payload and not NO_FRAME <= int(payload["hops"]) <= MOST_HOPS:
             return f"'hops' must be {NO_FRAME} or more, and at most {MOST_HOPS}; got {int(payload['hops'])}"
         faults = [codec.fault(payload, d)]
