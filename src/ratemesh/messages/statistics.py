@@ -90,7 +90,13 @@ def _impossible(payload: Payload, seen: View, codec: CodecSpec) -> str:
     if not bool(torch.isfinite(half_logdet(V, 1 / (TOLERANCE + bound.norm[:, None, None]))[0]).all()):
         return "V must be positive semi-definite"
     off = codec.numbers.error("mu", payload, dtype).norm(dim=1) if "mu" in payload else torch.zeros_like(trace)
-    return too_long(seen.mu, off)
+    if (fault := too_long(seen.mu, off)) or "C" not in payload:
+        return fault
+    # Var(z_a) ≤ V_aa − μ_a², each as large as what is lost in transit allows.
+    spread = V.diagonal(dim1=1, dim2=2) + bound.norm[:, None] - (seen.mu.abs() - off[:, None]).clamp(min=0).square()
+    C, h = (numbers.decode(name, payload, dtype) for name, numbers in SKETCH.items())
+    C_off, h_off = (numbers.error(name, payload, dtype) for name, numbers in SKETCH.items())
+    return sketch_fault(C, (h.abs() - h_off).clamp(min=0), spread, C_off)
 
 
 def miscounted(m: Tensor) -> str:
@@ -104,13 +110,7 @@ def too_long(mu: Tensor, off: Tensor | float = 0.0) -> str:
     """Say whether means (h, d), off by `off` (h,) at most, are none of unit vectors; empty when they can be."""
     if bool((mu.square().sum(1) > (1 + torch.as_tensor(off)).square() + TOLERANCE).any()):
         return "class means must not be longer than the samples they are means of"
-    if "C" not in payload:
-        return ""
-    # Var(z_a) ≤ V_aa − μ_a², each as large as what is lost in transit allows.
-    spread = V.diagonal(dim1=1, dim2=2) + bound.norm[:, None] - (seen.mu.abs() - off[:, None]).clamp(min=0).square()
-    C, h = (numbers.decode(name, payload, dtype) for name, numbers in SKETCH.items())
-    C_off, h_off = (numbers.error(name, payload, dtype) for name, numbers in SKETCH.items())
-    return sketch_fault(C, (h.abs() - h_off).clamp(min=0), spread, C_off)
+    return ""
 
 
 class Stream:

@@ -95,7 +95,8 @@ class Alg1Program(NodeProgram):
         V_nbr = [peer.stats for peer in peers]
         coupling = self.edges.step(t, V_nbr)  # l. 7–8, (R1_2a) and (R1_T)
         start = self.edges.prior(self.stats, V_nbr)  # ours
-        self.learner.descend(t, coupling, weighed(start, node.local), self._scale)  # l. 9–12, (R1_2c)
+        pull = self.learner.pull(t, V_nbr, self.H)  # ours
+        self.learner.descend(t, coupling, weighed(start, node.local), self._scale, pull)  # l. 9–12, (R1_2c)
         return peers, coupling
 
     def conclude(self, t: int, peers: Sequence[StatsMessage], coupling: Coupling) -> RoundLog:

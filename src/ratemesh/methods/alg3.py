@@ -26,6 +26,7 @@ from ratemesh.training.coupled import CoupledSpec, Edges, Learner, weighed
 from ratemesh.training.gauge import PartialGauge, PartialGaugeSpec
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Exchange, MessageContract, Node, NodeProgram, Round
+from ratemesh.training.sketched import SketchPull
 
 
 class ClusterPlan:
@@ -161,7 +162,8 @@ class Alg3Program(NodeProgram):
             if plan.before(s):
                 fresh = yield Exchange(turn_tag(s), {}, frozenset(plan.before(s)))
                 known |= {j: message.stats for j, message in fresh.items()}
-            stats = self._turn(t, s, self._mix(s, known, start), coupling)
+            pull = self.replicas[s].pull(t, [peer.stats for peer in peers.values()], self.H)  # ours
+            stats = self._turn(t, s, self._mix(s, known, start), coupling, pull)
             if plan.after(s):
                 payload, _ = self.turns[s].pack(StatsMessage(stats))
                 yield Exchange(turn_tag(s), dict.fromkeys(plan.after(s), payload), frozenset())
@@ -220,10 +222,10 @@ class Alg3Program(NodeProgram):
         m = len(self.node.y) / self.node.share
         return float(mixed.m.sum()) / m if self.spec.objective_scale == "paper" else 1.0
 
-    def _turn(self, t: int, s: int, mixed: ClassStats, coupling: Coupling) -> ClassStats:
+    def _turn(self, t: int, s: int, mixed: ClassStats, coupling: Coupling, pull: SketchPull | None) -> ClassStats:
         """Train the replica in cluster s on (R2_4) for T' steps; return its statistics."""
         node, replica = self.node, self.replicas[s]
-        replica.descend(t, coupling, mixed, self._scale(mixed), fixed=True)
+        replica.descend(t, coupling, mixed, self._scale(mixed), pull, fixed=True)
         return replica.trainer.stats(replica.encoder, node.X, node.y, node.num_classes, t)
 
     @torch.no_grad()

@@ -17,7 +17,7 @@ from ratemesh.core.consensus import coupled_loss, dual_step, edge_weights, fold_
 from ratemesh.core.lagrangian import Coupling, RunningStats
 from ratemesh.core.rates import ConsensusTerms
 from ratemesh.core.stats import ClassStats
-from ratemesh.data.sketches import AUTO, SketchField
+from ratemesh.data.sketches import AUTO, Sketch, SketchField
 from ratemesh.encoders import Encoder
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import split_in_words
@@ -29,6 +29,7 @@ from ratemesh.training.classifier import Classifier, supervised
 from ratemesh.training.gauge import Gauge, GaugeSpec
 from ratemesh.training.local import LocalSpec, LocalTrainer, named, under
 from ratemesh.training.protocol import Exchange, MessageContract, MethodSpec, Node, RoundLog
+from ratemesh.training.sketched import SketchPull
 
 
 class CouplingSpec(Spec):
@@ -99,15 +100,20 @@ class CoupledSpec(MethodSpec):
     running: RunningSpec = RunningSpec()
     gauge: GaugeSpec = GaugeSpec()
     sketch: SketchField = Field(AUTO, description="what of a sample's content sketch moments go by")
+    sketch_pull: float = Field(
+        0.0, ge=0, description="weight of a consensus term on sketch moments, beside the coupling; 0 is off"
+    )
     warm_start: WarmStartSpec = WarmStartSpec()
     cross_entropy: float = Field(0.0, ge=0, description="weight of a local cross-entropy beside −ΔR; 0 is off (paper)")
     codec: CodecField = Field(PACKED, description="how statistics travel: packed, half, int8, lowrank or delta")
 
     def sketched(self, node: Node) -> Tensor | None:
         """Return the sketch (m_i, p) of a node's samples, if the gauge goes by it; all nodes draw the same one."""
-        if not self.gauge.uses_sketch:
-            return None
-        return self.sketch.build(tuple(node.X.shape[1:]), node.seed)(node.X)
+        return self.sketch_of(node)(node.X) if self.gauge.uses_sketch else None
+
+    def sketch_of(self, node: Node) -> Sketch:
+        """Draw the sketch of samples like the node's."""
+        return self.sketch.build(tuple(node.X.shape[1:]), node.seed)
 
     @property
     def epochs_before(self) -> int:
@@ -147,7 +153,7 @@ class CoupledSpec(MethodSpec):
 
     def edge_labels(self) -> list[str]:
         """Name the switches that matter on edges only."""
-        return [self.gauge.label(), self.coupling.label()]
+        return [self.gauge.label(), self.coupling.label(), "sketch pull" if self.sketch_pull else ""]
 
 
 class Edges:
@@ -238,8 +244,25 @@ class Learner:
         trainer.train(node.X, node.y, classifier.loss, 0)
         self.trainer.sample_passes += trainer.sample_passes
 
-    def descend(self, t: int, coupling: Coupling, start: ClassStats, scale: float, *, fixed: bool = False) -> None:
-        """Minimise the local augmented Lagrangian (lagran1_2) for T' steps.
+    def pull(self, t: int, peers: Sequence[ClassStats], H: Tensor | None) -> SketchPull | None:
+        """Return what draws features to the peers' sketch moments in round t, as strong as the coupling then is."""
+        told, weight = [stats for stats in peers if stats.sketch], self.spec.coupling.at(t) * self.spec.sketch_pull
+        if not (weight and told) or H is None:
+            return None
+        target = ClassStats.sum(told).sketch
+        return SketchPull(self.spec.sketch_of(self.node), target, H, self.node.y, weight) if target else None
+
+    def descend(
+        self,
+        t: int,
+        coupling: Coupling,
+        start: ClassStats,
+        scale: float,
+        pull: SketchPull | None = None,
+        *,
+        fixed: bool = False,
+    ) -> None:
+        """Minimise the local augmented Lagrangian (lagran1_2) for T' steps, with what is added to it (ours).
 
         Args:
             start: statistics that running statistics begin at, classes weighed as the loss does.
@@ -252,7 +275,7 @@ class Learner:
         def objective(X: Tensor, y: Tensor) -> Tensor:
             Z = self.encoder(X)
             terms = coupled_loss(Z, y, coupling, eps2=spec.eps2, scale=scale, running=running)
-            return terms.total + self.supervision(Z, y)
+            return terms.total + self.supervision(Z, y) + (pull(Z, X, y) if pull else 0.0)
 
         self.trainer.train(node.X, node.y, objective, t)
 
