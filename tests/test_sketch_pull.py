@@ -9,7 +9,14 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import run
 from ratemesh.training.sketched import SketchPull
-from toy_runs import tiny
+
+TINY = {
+    "rounds": 3,
+    "d": 8,
+    "data": {"name": "subspaces", "classes": 2, "ambient": 8, "rank": 2, "per_class": 30},
+    "graph": {"name": "complete", "nodes": 2},
+    "encoders": [{"name": "mlp"}],
+}
 
 
 def batch(seed, n=12, d=4, p=3, K=3):
@@ -47,9 +54,11 @@ def test_moments_that_say_nothing_pull_nowhere():
 
 @pytest.mark.parametrize("method", ["alg1", "alg3"])
 def test_a_run_with_it_repeats_and_differs_from_one_without(tmp_path, method):
-    settings = {"method": {"name": method, "sketch_pull": 20, "coupling": {"start": 2}}, "graph": {"name": "complete", "nodes": 2}}
-    first, again = (run(make_config(tiny(settings)), tmp_path / name).metrics for name in ("first", "again"))
-    assert first == again
+    def played(name, weight):
+        table = {"method": {"name": method, "sketch_pull": weight, "coupling": {"start": 2}}, **TINY}
+        return run(make_config(table), tmp_path / name).metrics
+
+    first = played("first", 20)
+    assert played("again", 20) == first
     assert "sketch pull" in first["method"]
-    settings["method"]["sketch_pull"] = 0
-    assert run(make_config(tiny(settings)), tmp_path / "without").metrics["reduction"] != first["reduction"]
+    assert played("without", 0)["reduction"] != first["reduction"]
