@@ -71,7 +71,8 @@ def test_runs_on_different_data_are_not_ranked(smoke: Path, copy: Copy) -> None:
     other = copy("other", on("mnist"), edited("metrics.json", acc_average=0.5))
     found = page(smoke, other)
     assert "the most of all" not in found.text
-    assert "On mnist: With features averaged" in found.text
+    assert "On mnist: By its own statistics alone, a node of other judges" in found.text
+    assert "right, and" in found.text
     runs, _ = open_runs([smoke, other])
     numbers = render(runs, [], {}).partition('id="metrics"')[2].partition('id="paper"')[0]
     assert "50.0 %" in numbers

@@ -14,8 +14,7 @@ from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
-from ratemesh.metrics.accuracies import accuracies
-from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate
+from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate, glimpse
 from ratemesh.metrics.geometry import relative_distance
 from ratemesh.threads import pinned
 
@@ -70,9 +69,9 @@ def _held_out(engine: Engine, split: Literal["test"], most: int | None = None) -
 def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
     stats, passes = _stats(engine)
-    test = _held_out(engine, "test")
+    parts = {"": _held_out(engine, "test")}
     with pinned(1):  # this process's own number of threads depends on the workers
-        found = accuracies(stats, test.Z, test.y, plan.rule)
+        found = glimpse(stats, parts, plan.rule)
     return {**found, "sample_passes": passes}
 
 
