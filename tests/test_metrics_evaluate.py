@@ -134,7 +134,7 @@ def test_validation_and_finer_labels_have_numbers_of_their_own(learned):
 
 def test_a_glimpse_has_the_numbers_of_the_end_by_part(learned):
     rule = SubspaceRule(0.9)
-    found = glimpse(learned.stats, {"": learned.test, "val_": learned.test}, rule)
+    found = glimpse(learned.stats, {"": learned.test, "val_": learned.test, "none_": None}, rule)
     keys = {"acc_average", "acc_energy", "acc_node", "acc_gaussian", "acc_own", "acc_cross"}
     keys |= {"retrieval_own", "retrieval_cross"}
     assert set(found) == keys | {f"val_{key}" for key in keys}

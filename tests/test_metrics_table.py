@@ -8,7 +8,7 @@ import pytest
 
 from ratemesh.cli import screen
 from ratemesh.experiment.trials import Interval, TrialsResult
-from ratemesh.metrics.table import BY_AVERAGE, BY_HOLDERS, COLUMNS, CURVES, MATRICES, METRICS, Metric
+from ratemesh.metrics.table import BY_AVERAGE, BY_HOLDERS, COLUMNS, CURVES, MATRICES, METRICS, Metric, label_of
 from ratemesh.report.figures import curves
 from ratemesh.studies.demo import summarise
 from toy_runs import Copy, edited, page

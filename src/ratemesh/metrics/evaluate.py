@@ -81,16 +81,18 @@ def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> dict[str, 
     return {**found.numbers, "undefined": found.undefined}
 
 
-def glimpse(stats: Sequence[ClassStats], parts: Mapping[str, HeldOut], rule: SubspaceRule) -> dict[str, float]:
+def glimpse(stats: Sequence[ClassStats], parts: Mapping[str, HeldOut | None], rule: SubspaceRule) -> dict[str, float]:
     """Return what a learning curve shows: accuracies, and how well nodes understand each other, without what is costly.
 
     Args:
         stats: each node's statistics over its own training data.
-        parts: held-out samples by the prefix that their numbers get, "" or `val_`.
+        parts: held-out samples by the prefix that their numbers get, "" or `val_`; None where there are none.
         rule: how many directions a class has.
     """
     found = _Found()
     for prefix, held in parts.items():
+        if held is None:
+            continue
         part, nodes = _Found(found, prefix), language.compared(len(stats))
         part.add(accuracies(stats, held.Z, held.y, rule))
         part.pairs("acc", language.judged_pairs([stats[i] for i in nodes], held.Z[nodes], held.y, rule))

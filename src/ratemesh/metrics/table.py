@@ -175,6 +175,7 @@ METRICS: dict[str, Metric] = {
     "critical_path": Metric("Longest chain of turns", "one after the other in a round"),
     "train_samples_per_class": Metric("Training samples per class", "all nodes together"),
     "test_samples": Metric("Held-out samples"),
+    "val_samples": Metric("Validation samples", "held out of the nodes' own, to choose settings by"),
 }
 """In the order in which they are shown; those that `evaluate` finds of validation samples too follow at the end."""
 

@@ -78,7 +78,7 @@ def draw_language(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str]
     if not panels:
         return Drawn(title, notes=notes)
     with style.house_style():
-        figure, axes = style.panels(len(panels), (3.7, 3.9))
+        figure, axes = style.panels(len(panels), (3.9, 3.7))
         for axis, pairs in zip(axes, panels, strict=True):
             image = _panel(axis, pairs)
         parts = PercentFormatter(xmax=1, decimals=0, symbol=" %")
