@@ -26,7 +26,7 @@ PANELS = ("cross_matrix", "retrieval_matrix_fine")
 NUMBERED = 12
 """Nodes up to which there is room for numbers in the cells, and along an axis for the names of all."""
 
-DARK = 0.5
+DARK = 0.45
 """Value from which letters on a cell are white."""
 
 PARTS = LinearSegmentedColormap.from_list("part", ["#FFFFFF", "#3F7FB5", "#04203F"])
