@@ -215,7 +215,7 @@ def scenario(**changes: object) -> Config:
 def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp_path: Path) -> None:
     found = run(scenario(), tmp_path / "run")
     assert (found.metrics["clusters"], found.metrics["critical_path"]) == (2, 5)
-    assert found.metrics["acc_own_closed"] >= found.metrics["acc_own"]
+    assert found.metrics["acc_held_closed"] >= found.metrics["acc_held"]
     assert {"acc_label_aware", "acc_foreign"} <= found.metrics.keys()
     network = json.loads((tmp_path / "run" / "network.json").read_text())
     assert [node["clusters"] for node in network["nodes"]] == [[0], [0, 1], [1], [1], [0]]

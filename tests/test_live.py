@@ -61,11 +61,12 @@ def test_tensorboard_gets_every_number_and_figures(smoke: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     images, values, tags = done.stdout.splitlines()[-3:]
     steps = dict(ast.literal_eval(image) for image in images.split(";"))
-    along = FIGURES.keys() - {"cosine", "accuracy-cost"}
+    along = FIGURES.keys() - {"cosine", "accuracy-cost", "language"}
     assert steps == {
         **{f"figures/{name}": [1, 2, 4] for name in along},
         "figures/cosine": [1, 4],  # features are there before and after
         "figures/accuracy-cost": [4],
+        "figures/language": [4],
     }
     rounds = [json.loads(line) for line in (smoke / "rounds.jsonl").read_text().splitlines()]
     assert [float(v) for v in values.split()] == pytest.approx([r["reduction"] for r in rounds], rel=1e-5)

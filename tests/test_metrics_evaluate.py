@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,20 +17,29 @@ from ratemesh.errors import InputError
 from ratemesh.experiment import experiment, outcome
 from ratemesh.metrics.accuracies import knn_predict, linear_predict
 from ratemesh.metrics.classes import class_mean_cosine, iidr, wccr
-from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate, thinned
+from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate, glimpse
 from ratemesh.metrics.geometry import cka_paired, cka_unpaired, mean_principal_angle
+from ratemesh.metrics.language import fine_pairs, judged_pairs, pair_cosine, retrieval_pairs, thinned
 
 K, D = 3, 8
 EDGES = [(0, 1), (1, 2)]
 ACCURACIES = {"acc_average", "acc_energy", "acc_node", "acc_gaussian", "acc_knn", "acc_linear"}
-KEYS = ACCURACIES | {
-    *("disagreement", "overlap", "rank_min", "rank_max", "expand", "compress", "reduction", "reduction_test"),
-    *("wccr", "wccr_floor", "wccr_n", "wccr_per_node", "wccr_per_node_floor", "wccr_per_node_n"),
-    *("iidr", "iidr_floor", "iidr_n", "iidr_per_node", "iidr_per_node_floor", "iidr_per_node_n"),
-    *("class_mean_cosine_mean", "class_mean_cosine_std", "class_mean_noise", "train_samples_per_class"),
-    *("cka_paired", "cka_paired_debiased", "cka_paired_n", "cka_unpaired", "cka_unpaired_floor", "cka_unpaired_n"),
-    *("principal_angle_mean", "undefined"),
-}
+OWN = {"acc_own", "acc_own_gaussian", "retrieval_own", "retrieval_map_own"}
+CROSS = {"acc_cross", "acc_cross_worst", "acc_cross_gaussian", "retrieval_cross", "retrieval_map_cross"}
+LANGUAGE = OWN | CROSS
+KEYS = (
+    ACCURACIES
+    | LANGUAGE
+    | {
+        *("pair_cosine", "cross_matrix", "retrieval_matrix"),
+        *("disagreement", "overlap", "rank_min", "rank_max", "expand", "compress", "reduction", "reduction_test"),
+        *("wccr", "wccr_floor", "wccr_n", "wccr_per_node", "wccr_per_node_floor", "wccr_per_node_n"),
+        *("iidr", "iidr_floor", "iidr_n", "iidr_per_node", "iidr_per_node_floor", "iidr_per_node_n"),
+        *("class_mean_cosine_mean", "class_mean_cosine_std", "class_mean_noise", "train_samples_per_class"),
+        *("cka_paired", "cka_paired_debiased", "cka_paired_n", "cka_unpaired", "cka_unpaired_floor", "cka_unpaired_n"),
+        *("principal_angle_mean", "undefined"),
+    }
+)
 TINY = {
     "rounds": 1,
     "d": 8,
@@ -91,6 +101,47 @@ def test_every_number_is_there_and_its_own(learned):
     assert found["acc_knn"] == pytest.approx(sum(accuracy(knn_predict(a, b, c), y_test) for a, b, c in nodes) / 3)
 
 
+def test_what_nodes_say_to_each_other_is_that_of_the_pairs(learned):
+    found = judged(learned)
+    Z, y = learned.test.Z, learned.test.y
+    P = judged_pairs(learned.stats, Z, y, SubspaceRule(0.9))
+    recall, precision = retrieval_pairs(Z, y)
+    assert (found["cross_matrix"], found["retrieval_matrix"]) == (P.tolist(), recall.tolist())
+    assert found["acc_own"] == pytest.approx(float(P.trace()) / 3)
+    assert found["acc_cross"] == pytest.approx(float(P.sum() - P.trace()) / 6)
+    assert found["acc_cross_worst"] == float(P[~torch.eye(3, dtype=torch.bool)].min())
+    assert found["retrieval_cross"] == pytest.approx(float(recall.sum() - recall.trace()) / 6)
+    assert found["retrieval_map_own"] == pytest.approx(float(precision.trace()) / 3)
+    assert found["pair_cosine"] == pair_cosine(Z)
+
+
+def test_validation_and_finer_labels_have_numbers_of_their_own(learned):
+    """Validation samples that are the test samples must give its numbers, and finer labels that are the coarse ones."""
+    plain = judged(learned)
+    held = HeldOut(learned.test.Z, learned.test.y, learned.test.y + 7)
+    found = judged(replace(learned, test=held, validation=held))
+    fine = {f"{key}_fine" for key in LANGUAGE - {"acc_own_gaussian", "acc_cross_gaussian"}}
+    chosen_by = (ACCURACIES - {"acc_knn", "acc_linear"}) | LANGUAGE | fine | {"pair_cosine"}
+    matrices = {"cross_matrix_fine", "retrieval_matrix_fine"}
+    assert set(found) == KEYS | fine | matrices | {f"val_{key}" for key in chosen_by}
+    assert all(found[f"val_{key}"] == found[key] for key in chosen_by)
+    assert all(found[key] == plain[key] for key in LANGUAGE)
+    assert all(found[f"{key}_fine"] == found[key] for key in LANGUAGE if key.startswith("retrieval"))
+    assert found["cross_matrix_fine"] == fine_pairs(held.Z, held.fine, SubspaceRule(0.9)).tolist()
+    alone = judged(replace(learned_by([[0, 1, 2] * 4], edges=[]), validation=HeldOut(held.Z[:1], held.y)))
+    assert {f"val_{key}" for key in CROSS} <= {note.split(":")[0] for note in alone["undefined"]}
+
+
+def test_a_glimpse_has_the_numbers_of_the_end_by_part(learned):
+    rule = SubspaceRule(0.9)
+    found = glimpse(learned.stats, {"": learned.test, "val_": learned.test, "none_": None}, rule)
+    keys = {"acc_average", "acc_energy", "acc_node", "acc_gaussian", "acc_own", "acc_cross"}
+    keys |= {"retrieval_own", "retrieval_cross"}
+    assert set(found) == keys | {f"val_{key}" for key in keys}
+    end = judged(learned)
+    assert all(found[key] == found[f"val_{key}"] == end[key] for key in keys)
+
+
 def test_rank_reaches_the_angles_and_rank_zero_leaves_them_to_energy(learned):
     one = SubspaceRule(rank=1)
     assert judged(learned, 1)["principal_angle_mean"] == mean_principal_angle(learned.stats, EDGES, one)
@@ -100,7 +151,14 @@ def test_rank_reaches_the_angles_and_rank_zero_leaves_them_to_energy(learned):
 def test_one_node_has_nobody_to_agree_with():
     found = judged(learned_by([[0, 1, 2] * 4], edges=[]))
     missing = {key for key, value in found.items() if isinstance(value, float) and math.isnan(value)}
-    names = {"disagreement", "cka_paired", "cka_paired_debiased", "cka_unpaired", "principal_angle_mean"}
+    names = CROSS | {
+        "pair_cosine",
+        "disagreement",
+        "cka_paired",
+        "cka_paired_debiased",
+        "cka_unpaired",
+        "principal_angle_mean",
+    }
     assert missing == names | {"cka_unpaired_floor"}
     assert {note.split(":")[0] for note in found["undefined"]} == names
     assert set(found) == KEYS
@@ -111,7 +169,9 @@ def test_nodes_of_one_class_are_named_and_what_pooling_can_measure_is_measured()
     assert 0 < found["wccr"] < 1
     assert math.isnan(found["wccr_per_node"])
     notes = dict(note.split(":", 1) for note in found["undefined"])
-    assert set(notes) == {"wccr_per_node", "iidr_per_node", "principal_angle_mean"}
+    strangers = {"acc_cross", "acc_cross_worst", "acc_cross_gaussian"}
+    assert set(notes) == strangers | {"wccr_per_node", "iidr_per_node", "principal_angle_mean"}
+    assert 0 <= found["acc_hearsay"] <= 1
     assert "two classes" in notes["wccr_per_node"]
     some = judged(learned_by([[0, 0, 1, 1, 2, 2], [1] * 6, [0, 1, 2, 2]]))
     assert some["wccr_per_node_n"] == 5
@@ -146,7 +206,8 @@ def test_a_run_writes_numbers_lists_and_words(tmp_path, nodes):
     folder = experiment.run({**TINY, "graph": {"name": "empty", "nodes": nodes}}, tmp_path / "run").folder
     found = json.loads((folder / "metrics.json").read_text())
     assert set(found) >= KEYS
-    assert all(0 <= found[key] <= 1 for key in ACCURACIES | {"wccr", "wccr_per_node"})
+    assert all(0 <= found[key] <= 1 for key in ACCURACIES | OWN | {"wccr", "wccr_per_node"})
+    assert [len(row) for row in found["cross_matrix"]] == [nodes] * nodes
     assert found["wccr_n"] == 72
     absent = {key.removesuffix("_floor") for key, value in found.items() if value is None}
     assert absent == {note.split(":")[0] for note in found["undefined"]}

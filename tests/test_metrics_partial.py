@@ -25,7 +25,7 @@ def test_each_node_is_right_on_its_own_classes_and_the_fusion_on_all() -> None:
     y = torch.arange(4)
     Z = torch.stack([AXES[[0, 1, 0, 0]], AXES[[2, 2, 2, 3]]])
     found = partial_accuracies(stats, Z, y, RULE)
-    assert found["acc_own"] == found["acc_own_closed"] == 1
+    assert found["acc_held"] == found["acc_held_closed"] == 1
     assert found["acc_foreign"] == 0
     # Foreign samples fit class 0 or 2 perfectly: a tie that the first class wins.
     assert found["acc_label_aware"] == pytest.approx(0.5)
@@ -45,7 +45,7 @@ def test_a_node_that_holds_every_class_has_no_say_on_foreign_ones() -> None:
     Z = torch.stack([AXES, AXES[[0, 2, 2, 3]]])
     found = partial_accuracies(stats, Z, torch.arange(4), RULE)
     assert found["acc_foreign"] == 0.5  # of node 1 alone: right on class 0, wrong on class 1
-    assert found["acc_own"] == 1
+    assert found["acc_held"] == 1
 
 
 def test_where_all_hold_all_there_is_nothing_partial_to_say() -> None:
@@ -59,7 +59,7 @@ def test_own_gaussians_judge_only_where_all_hold_the_same_classes() -> None:
     Z, y = torch.stack([AXES, AXES]), torch.arange(4)
     some = accuracies([held(0, 1), held(2, 3)], Z, y, RULE)
     assert "acc_gaussian" not in some
-    assert {key: some[key] for key in ("acc_own", "acc_own_closed", "acc_foreign")} == {
+    assert {key: some[key] for key in ("acc_held", "acc_held_closed", "acc_foreign")} == {
         key: value
         for key, value in partial_accuracies([held(0, 1), held(2, 3)], Z, y, RULE).items()
         if key != "acc_label_aware"

@@ -58,7 +58,7 @@ def test_accuracies_of_partial_labels_are_percentages_with_names(apart: Path) ->
     words = page(apart).text
     assert "acc_" not in words.partition("Settings")[0]
     assert "Accuracy, label-aware" in words
-    own = read_json(apart / "metrics.json")["acc_own"]
+    own = read_json(apart / "metrics.json")["acc_held"]
     assert f"among all {100 * own:.1f} %" in words
     assert "Longest chain of turns" in words
 

@@ -67,11 +67,30 @@ def test_the_summary_says_what_came_out(smoke: Path, copy: Copy) -> None:
     assert "A round of smoke sends 11 kB in all; D-SGD with these encoders would send" in words
 
 
+def test_what_nodes_understand_has_a_section_with_its_numbers(smoke: Path, copy: Copy) -> None:
+    metrics = json.loads((smoke / "metrics.json").read_text())
+    words = page(smoke).text
+    section = words[words.index("What one node says, the others understand") : words.index("Figures ", 2000)]
+    for key in ("acc_own", "acc_cross", "acc_cross_worst", "retrieval_own", "retrieval_cross"):
+        assert f"{METRICS[key].label} {METRICS[key].meaning} {100 * metrics[key]:.1f} %" in section
+    assert "cross_matrix" not in words
+    assert "by construction" not in words
+
+    def star(folder: Path) -> None:
+        config = folder / "config.toml"
+        config.write_text(config.read_text().replace('name = "alg1"', 'name = "fedu"'))
+
+    assert "Nodes of star share the weights of one model" in page(copy("star", star)).text
+    bare = copy("bare", lambda folder: (folder / "metrics.json").write_text("{}"))
+    assert "No run has numbers on how well nodes understand each other." in page(bare).text
+
+
 def test_runs_on_different_data_are_not_ranked(smoke: Path, copy: Copy) -> None:
     other = copy("other", on("mnist"), edited("metrics.json", acc_average=0.5))
     found = page(smoke, other)
     assert "the most of all" not in found.text
-    assert "On mnist: With features averaged" in found.text
+    assert "On mnist: By its own statistics alone, a node of other judges" in found.text
+    assert "right, and" in found.text
     runs, _ = open_runs([smoke, other])
     numbers = render(runs, [], {}).partition('id="metrics"')[2].partition('id="paper"')[0]
     assert "50.0 %" in numbers

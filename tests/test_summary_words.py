@@ -120,7 +120,7 @@ def test_nothing_is_said_of_what_nobody_sent():
 
 
 def test_nodes_with_some_labels_stand_beside_those_with_all():
-    some = known("some", **{LABEL_AWARE: 0.75, "acc_own": 0.5})
+    some = known("some", **{LABEL_AWARE: 0.75, "acc_held": 0.5})
     words = said(some, known("all", acc_average=0.875))
     assert "Nodes with some labels reach 75.0 % label-aware (some), where nodes with all of them reach 87.5 %" in words
     assert judged(some).metric == LABEL_AWARE

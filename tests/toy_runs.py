@@ -67,6 +67,7 @@ def graph(clusters: Sequence[int | None] = (None, None, None)) -> dict[str, Any]
 def toy(name: str = "toy", seed: int = 0, **changed: Any) -> Run:
     run = Run(name, Path("nowhere"), records=records(), network=graph(), initial=features(7), features=features(seed))
     run.metrics = {"acc_average": 0.9, "acc_energy": 0.95, "acc_node": 0.8, "bytes_total": 2100, "sample_passes": 600}
+    run.metrics |= {"cross_matrix": [[0.9, 0.2, 0.3], [0.4, 0.8, 0.5], [0.6, None, 0.7]]}
     for key, value in changed.items():
         setattr(run, key, value)
     return run

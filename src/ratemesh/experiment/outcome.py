@@ -14,8 +14,7 @@ from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
-from ratemesh.metrics.accuracies import accuracies
-from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate
+from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate, glimpse
 from ratemesh.metrics.geometry import relative_distance
 from ratemesh.threads import pinned
 
@@ -78,12 +77,8 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
     stats, passes = _stats(engine)
     parts = {"": _held_out(engine, "test"), "val_": _validation(engine, plan)}
-    found: dict[str, float] = {}
     with pinned(1):  # this process's own number of threads depends on the workers
-        for prefix, part in parts.items():
-            if part is not None:
-                numbers = accuracies(stats, part.Z, part.y, plan.rule)
-                found |= {f"{prefix}{name}": number for name, number in numbers.items()}
+        found = glimpse(stats, parts, plan.rule)
     return {**found, "sample_passes": passes}
 
 

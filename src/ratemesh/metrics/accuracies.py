@@ -50,8 +50,8 @@ def subspace_accuracies(pooled: ClassStats, Z: Tensor, y: Tensor, rule: Subspace
 def partial_accuracies(stats: Sequence[ClassStats], Z: Tensor, y: Tensor, rule: SubspaceRule) -> dict[str, float]:
     """Return accuracies on held-out features (N, m, d) by nearest pooled subspace, by who holds what.
 
-    `acc_label_aware`: residuals of a class averaged over the nodes that hold it. `acc_own`, `acc_foreign`: one node
-    alone, among all classes, on samples of classes that it holds or does not hold; `acc_own_closed`: on its own
+    `acc_label_aware`: residuals of a class averaged over the nodes that hold it. `acc_held`, `acc_foreign`: one node
+    alone, among all classes, on samples of classes that it holds or does not hold; `acc_held_closed`: on its own
     classes, among its own classes. All three are means over the nodes that there are such samples for.
     """
     held = holders(stats)
@@ -65,8 +65,8 @@ def partial_accuracies(stats: Sequence[ClassStats], Z: Tensor, y: Tensor, rule: 
         foreign.append(accuracy(residuals[~mine].argmin(1), y[~mine]))
     return {
         "acc_label_aware": judge.score(Z, y, held[:, None, :]),
-        "acc_own": _mean_of_known(own),
-        "acc_own_closed": _mean_of_known(closed),
+        "acc_held": _mean_of_known(own),
+        "acc_held_closed": _mean_of_known(closed),
         "acc_foreign": _mean_of_known(foreign),
     }
 

@@ -1,7 +1,7 @@
 """The numbers that every run ends with."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeVar
@@ -13,12 +13,10 @@ from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import SubspaceRule, accuracy
 from ratemesh.errors import InputError
-from ratemesh.metrics import geometry
-from ratemesh.metrics.accuracies import accuracies, knn_predict, linear_predict
+from ratemesh.metrics import geometry, language
+from ratemesh.metrics.accuracies import accuracies, holders, knn_predict, linear_predict
 from ratemesh.metrics.classes import ClassCosine, class_mean_cosine, iidr, wccr
-
-ROWS = 2000
-"""Samples a node that neighbours and CKA look at: enough to tell runs apart, and cheap for any data set."""
+from ratemesh.metrics.language import thinned
 
 T = TypeVar("T")
 
@@ -64,10 +62,14 @@ def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> dict[str, 
 
     A number that this run cannot have, such as the CKA of one node, is NaN, and the list `undefined` says why.
     A measured number x comes with `x_floor`, its expectation without structure, and `x_n`, its samples (a node, on
-    average, where nodes were measured one by one).
+    average, where nodes were measured one by one). What settings may be chosen by comes once more with the prefix
+    `val_`, of the validation samples. Matrices over pairs of nodes are of the nodes `language.compared` names.
     """
     pooled = ClassStats.sum(learned.stats)
-    found = _Found(accuracies(learned.stats, learned.test.Z, learned.test.y, rule))
+    found = _Found()
+    found.numbers |= _judge(learned.stats, learned.test, rule, found)
+    if learned.validation is not None:
+        _judge(learned.stats, learned.validation, rule, _Found(found, "val_"))
     if len(learned.stats) < 2:
         found.undefined.append("disagreement: stats must hold at least two nodes to compare; got 1.")
     if int(pooled.held.sum()) < 2:
@@ -79,24 +81,56 @@ def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> dict[str, 
     return {**found.numbers, "undefined": found.undefined}
 
 
-class _Found:
-    """Numbers so far, and why others could not be had: a finished run is not lost to one number."""
+def glimpse(stats: Sequence[ClassStats], parts: Mapping[str, HeldOut | None], rule: SubspaceRule) -> dict[str, float]:
+    """Return what a learning curve shows: accuracies, and how well nodes understand each other, without what is costly.
 
-    def __init__(self, numbers: dict[str, Any]) -> None:
-        self.numbers = numbers
-        self.undefined: list[str] = []
+    Args:
+        stats: each node's statistics over its own training data.
+        parts: held-out samples by the prefix that their numbers get, "" or `val_`; None where there are none.
+        rule: how many directions a class has.
+    """
+    found = _Found()
+    for prefix, held in parts.items():
+        if held is None:
+            continue
+        part, nodes = _Found(found, prefix), language.compared(len(stats))
+        part.add(accuracies(stats, held.Z, held.y, rule))
+        part.pairs("acc", language.judged_pairs([stats[i] for i in nodes], held.Z[nodes], held.y, rule))
+        part.pairs("retrieval", language.recall_pairs(held.Z[nodes], held.y))
+    return found.numbers
+
+
+class _Found:
+    """Numbers so far, and why others could not be had: a finished run is not lost to one number.
+
+    One made of another adds to that one, under names with a prefix.
+    """
+
+    def __init__(self, whole: "_Found | None" = None, prefix: str = "") -> None:
+        self.numbers: dict[str, Any] = whole.numbers if whole else {}
+        self.undefined: list[str] = whole.undefined if whole else []
+        self._prefix = prefix
+
+    def add(self, numbers: Mapping[str, Any]) -> None:
+        """Add numbers that every run has."""
+        self.numbers |= {self._prefix + key: value for key, value in numbers.items()}
+
+    def pairs(self, stem: str, P: Tensor, end: str = "") -> None:
+        """Add the means of a matrix (N, N) over pairs of nodes: each by itself, and two different ones."""
+        self.number(f"{stem}_own{end}", lambda: language.own(P))
+        self.number(f"{stem}_cross{end}", lambda: language.cross(P))
 
     def attempt(self, key: str, measure: Callable[[], T], otherwise: T) -> T:
         """Return the measurement, or `otherwise` with the reason noted."""
         try:
             return measure()
         except InputError as error:
-            self.undefined.append(f"{key}: {error}")
+            self.undefined.append(f"{self._prefix}{key}: {error}")
             return otherwise
 
     def number(self, key: str, measure: Callable[[], float]) -> None:
         """Add a number, NaN if it cannot be had."""
-        self.numbers[key] = self.attempt(key, measure, math.nan)
+        self.add({key: self.attempt(key, measure, math.nan)})
 
     def measured(self, key: str, measure: Callable[[], geometry.Measured]) -> None:
         """Add a measurement with its floor and its samples, under keys that begin with `key`."""
@@ -105,18 +139,37 @@ class _Found:
             nodes = list(found.skipped)
             self.undefined.append(f"{key}: nodes {nodes} are left out; they have too few classes or samples.")
         n = int(found.n) if found.n == int(found.n) else found.n  # a mean over nodes keeps its fraction
-        self.numbers |= {key: found.value, f"{key}_floor": found.floor, f"{key}_n": n}
+        self.add({key: found.value, f"{key}_floor": found.floor, f"{key}_n": n})
 
 
-def thinned(y: Tensor, most: int = ROWS) -> Tensor:
-    """Return at most `most` positions in labels (m,), ascending, every class in proportion to within one.
+def _judge(stats: Sequence[ClassStats], held: HeldOut, rule: SubspaceRule, found: _Found) -> dict[str, list[Any]]:
+    """Add every number of held-out samples that a setting may be chosen by; return the matrices over pairs of nodes."""
+    found.add(accuracies(stats, held.Z, held.y, rule))
+    nodes = language.compared(len(stats))
+    some, Z = [stats[i] for i in nodes], held.Z[nodes]
+    judged = language.judged_pairs(some, Z, held.y, rule)
+    matrices = {"cross_matrix": judged, "retrieval_matrix": _search(Z, held.y, found)}
+    found.pairs("acc", judged)
+    found.number("acc_cross_worst", lambda: language.worst(judged))
+    found.pairs("acc", language.gaussian_pairs(some, Z, held.y), "_gaussian")
+    found.number("pair_cosine", lambda: language.pair_cosine(Z))
+    labels = holders(some)
+    if not bool((labels == labels[0]).all()):
+        found.number("acc_hearsay", lambda: language.cross(language.hearsay_pairs(some, Z, held.y, rule)))
+    if held.fine is not None:
+        finely = language.fine_pairs(Z, held.fine, rule)
+        matrices |= {"cross_matrix_fine": finely, "retrieval_matrix_fine": _search(Z, held.fine, found, "_fine")}
+        found.pairs("acc", finely, "_fine")
+        found.number("acc_cross_worst_fine", lambda: language.worst(finely))
+    return {name: matrix.tolist() for name, matrix in matrices.items()}
 
-    The starts of equal stretches of the samples sorted by class: even spacing in their own order can skip classes
-    when labels repeat with a period.
-    """
-    count = min(len(y), most)
-    starts = torch.arange(count) * len(y) // max(count, 1)
-    return torch.argsort(y, stable=True)[starts].sort().values
+
+def _search(Z: Tensor, y: Tensor, found: _Found, end: str = "") -> Tensor:
+    """Add how well samples of a label are found among another node's; return recall@1 by pairs of nodes."""
+    recall, precision = language.retrieval_pairs(Z, y)
+    found.pairs("retrieval", recall, end)
+    found.pairs("retrieval_map", precision, end)
+    return recall
 
 
 def _probe(learned: Learned, found: _Found) -> None:

@@ -3,7 +3,7 @@
 A new metric is a function that `evaluate` calls, and a row below.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Unit = Literal["number", "percent", "degrees", "bytes", "count"]
@@ -39,10 +39,57 @@ def _accuracy(label: str, meaning: str, *, heading: str = "", short: str = "", p
     return Metric(f"Accuracy, {label}", meaning, "percent", "high", 1, heading, short or label, panel)
 
 
+def _retrieval(label: str, meaning: str, *, heading: str = "") -> Metric:
+    return Metric(f"Retrieval, {label}", meaning, "percent", "high", 1, heading, f"1-NN, {label}")
+
+
+def _unheaded(metric: Metric, words: str, short: str) -> Metric:
+    """Return the same number of other labels or samples: no column of the terminal, no panel."""
+    named = f"{metric.short}, {short}" if metric.short else ""
+    return replace(metric, label=f"{metric.label}, {words}", heading="", panel="", short=named)
+
+
 LABEL_AWARE = "acc_label_aware"
 """The accuracy that runs have whose nodes hold different labels, and no others."""
 
+LANGUAGE: dict[str, Metric] = {
+    "acc_own": _accuracy(
+        "own",
+        "a node judges its own features by its own statistics alone, mean over nodes",
+        heading="acc. own",
+        panel="own features, own statistics",
+    ),
+    "acc_cross": _accuracy(
+        "across nodes",
+        "a node judges another node's features by its own statistics alone, mean over ordered pairs",
+        heading="acc. cross",
+        panel="another node's features, own statistics",
+    ),
+    "acc_cross_worst": _accuracy("across nodes, worst pair", "the least of all ordered pairs", short="worst pair"),
+    "retrieval_cross": _retrieval(
+        "across nodes",
+        "the nearest sample that another node shows has the label asked for (recall@1)",
+        heading="1-NN cross",
+    ),
+    "retrieval_own": _retrieval("own", "the same among a node's own"),
+    "retrieval_map_own": _retrieval("own, mAP", "mean average precision"),
+    "retrieval_map_cross": _retrieval("across nodes, mAP", "mean average precision"),
+}
+"""Whether nodes understand each other; where samples have finer labels, by these too, with the suffix `_fine`."""
+
 METRICS: dict[str, Metric] = {
+    **LANGUAGE,
+    **{f"{key}_fine": _unheaded(metric, "fine labels", "fine") for key, metric in LANGUAGE.items()},
+    "acc_hearsay": _accuracy(
+        "hearsay", "classes that a node does not hold, judged by the speaker's statistics of them beside its own"
+    ),
+    "acc_own_gaussian": _accuracy("own, by Gaussians", "a node on its own features, by its own Gaussians alone"),
+    "acc_cross_gaussian": _accuracy(
+        "across nodes, by Gaussians", "a node on another node's features, by its own Gaussians alone"
+    ),
+    "pair_cosine": Metric(
+        "Cosine of a pair", "between two nodes' features of one sample; ideal 1", better="high", short="cosine"
+    ),
     "acc_average": _accuracy(
         "averaged",
         "features averaged over nodes, as in the paper",
@@ -52,13 +99,11 @@ METRICS: dict[str, Metric] = {
     "acc_energy": _accuracy(
         "fused",
         "residuals added over nodes",
-        heading="acc. fused",
         panel="residuals added (fused)",
     ),
     "acc_node": _accuracy(
         "one node",
-        "one node alone, mean over nodes",
-        heading="acc. node",
+        "one node alone by the pooled subspaces, mean over nodes",
         panel="one node alone",
     ),
     "acc_gaussian": _accuracy(
@@ -72,8 +117,8 @@ METRICS: dict[str, Metric] = {
         heading="label- aware",
         panel="residuals over holders (label-aware)",
     ),
-    "acc_own": _accuracy("own labels", "one node on the classes it holds, among all", short="node, own labels"),
-    "acc_own_closed": _accuracy("own labels, closed", "the same, among its own classes"),
+    "acc_held": _accuracy("own labels", "one node on the classes it holds, among all", short="node, own labels"),
+    "acc_held_closed": _accuracy("own labels, closed", "the same, among its own classes"),
     "acc_foreign": _accuracy("foreign labels", "one node on classes it does not hold"),
     "acc_knn": _accuracy("neighbours", "k nearest neighbours at one node"),
     "acc_linear": _accuracy("linear probe", "linear classifier at one node"),
@@ -130,8 +175,36 @@ METRICS: dict[str, Metric] = {
     "critical_path": Metric("Longest chain of turns", "one after the other in a round"),
     "train_samples_per_class": Metric("Training samples per class", "all nodes together"),
     "test_samples": Metric("Held-out samples"),
+    "val_samples": Metric("Validation samples", "held out of the nodes' own, to choose settings by"),
 }
-"""In the order in which they are shown."""
+"""In the order in which they are shown; those that `evaluate` finds of validation samples too follow at the end."""
+
+VALIDATED = [*(key for key in METRICS if key.startswith(("acc_", "retrieval_"))), "pair_cosine"]
+METRICS |= {
+    f"val_{key}": _unheaded(METRICS[key], "validation", "validation")
+    for key in VALIDATED
+    if key not in {"acc_knn", "acc_linear"}
+}
+
+MATRICES = {
+    "cross_matrix": "accuracy by own statistics",
+    "cross_matrix_fine": "accuracy, fine labels",
+    "retrieval_matrix": "nearest sample",
+    "retrieval_matrix_fine": "nearest sample, fine labels",
+}
+"""What metrics.json holds of every ordered pair of nodes, rows who speaks, columns who judges; and its short name."""
+
+ASIDES = {"_floor": "without structure", "_n": "samples"}
+"""Ends of keys that belong to another number: its expectation without structure, and its samples."""
+
+
+def label_of(key: str) -> str:
+    """Return what a number is called: its row's label, or that of the number which it stands beside."""
+    for end, words in ASIDES.items():
+        if key not in METRICS and key.endswith(end):
+            return f"{label_of(key.removesuffix(end))}, {words}"
+    return METRICS[key].label if key in METRICS else key
+
 
 CURVES = {
     "expand": "R (expand)",
@@ -142,6 +215,9 @@ CURVES = {
     "overlap": "class overlap",
 }
 """What every round records of every node, as it is called where a run is followed."""
+
+EVALUATED = ("acc_own", "acc_cross", "retrieval_cross", "acc_average")
+"""What is followed of the accuracies that some rounds record, see output.evaluate_every."""
 
 
 @dataclass(frozen=True)
@@ -189,14 +265,14 @@ BY_AVERAGE = Judged(
     "With features averaged over the nodes, as in the paper,",
     "acc_node",
     "",
-    ("acc_energy", "acc_node"),
+    ("acc_own", "acc_cross", "retrieval_cross", "acc_energy", "acc_node"),
 )
 BY_HOLDERS = Judged(
     LABEL_AWARE,
     "accuracy, label-aware; nodes hold some labels",
     "Judged by the nodes that hold a class (label-aware),",
-    "acc_own",
+    "acc_held",
     " on labels that it holds",
-    ("acc_average", "acc_energy", "acc_own"),
+    ("acc_own", "acc_cross", "acc_hearsay", "acc_average", "acc_energy", "acc_held"),
 )
 """Where nodes hold different labels: a node sends a class that it never saw just anywhere, which spoils the average."""

@@ -123,4 +123,4 @@ def _has_news(name: str, run: Run) -> bool:
     """Whether a figure shows more than the last one, or than the scalars do; every figure costs a moment."""
     if name == "cosine":  # features are known before and after training only
         return run.ended or len(run.records) == 1
-    return run.ended or name != "accuracy-cost"
+    return run.ended or name not in {"accuracy-cost", "language"}

@@ -16,9 +16,10 @@ from ratemesh._version import __version__
 from ratemesh.errors import InputError
 from ratemesh.experiment.storage import write_text
 from ratemesh.metrics import table
-from ratemesh.metrics.table import METRICS, Metric
+from ratemesh.metrics.table import ASIDES, LANGUAGE, MATRICES, METRICS, Metric
 from ratemesh.report import cited, wording
 from ratemesh.report.figures import FIGURES, Drawn, style
+from ratemesh.report.figures.language import one_model
 from ratemesh.report.folders import open_runs
 from ratemesh.report.runs import Run
 from ratemesh.report.summary import COSTS, cost_of, same_data, summary, title
@@ -32,9 +33,8 @@ TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 PIXELS = 1.15
 """Pixels a point of a figure on a phone: letters of 9 points are 10 pixels high."""
 
-HIDDEN = {"schema", "method", "undefined"}
-ASIDES = ("_floor", "_n", "_n_k")
-"""Ends of keys that belong to another number: its expectation without structure, and its samples."""
+BESIDE_LANGUAGE = {"acc_hearsay", "acc_own_gaussian", "acc_cross_gaussian", "pair_cosine"}
+HIDDEN = {"schema", "method", "undefined", *MATRICES}
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ def _environment() -> Environment:
     found.tests["finite"] = math.isfinite
     found.globals |= {"version": __version__, "cited": cited, "style": style, "tables": table, "wording": wording}
     found.globals |= {"COSTS": COSTS, "embedded": _embedded, "readable_width": readable_width}
-    found.globals |= {"metric_keys": _metric_keys, "best_of": _best, "aside": _aside}
+    found.globals |= {"metric_keys": _metric_keys, "language_keys": _language_keys, "one_model": one_model}
+    found.globals |= {"best_of": _best, "aside": _aside}
     return found
 
 
@@ -154,6 +155,11 @@ def _metric_keys(runs: Sequence[Run]) -> list[str]:
     there = dict.fromkeys(key for run in runs for key in run.metrics if key not in HIDDEN)
     own = [key for key in there if not any(key.removesuffix(end) in there for end in ASIDES if key.endswith(end))]
     return [key for key in METRICS if key in there] + [key for key in own if key not in METRICS]
+
+
+def _language_keys(runs: Sequence[Run]) -> list[str]:
+    """Return the numbers that runs have on how well nodes understand each other."""
+    return [key for key in _metric_keys(runs) if key.removesuffix("_fine") in LANGUAGE or key in BESIDE_LANGUAGE]
 
 
 def _best(key: str, runs: Sequence[Run]) -> float:

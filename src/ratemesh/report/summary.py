@@ -100,7 +100,7 @@ def summary(runs: Sequence[Run], costs: Sequence[Cost]) -> list[str]:
     sentences = [_setting(runs)]
     by_data = same_data(runs)
     for data, group in by_data.items():
-        found = [*_accuracy(group), *_geometry(group)]
+        found = [*_language(group), *_accuracy(group), *_geometry(group)]
         sentences += found if len(by_data) == 1 else [f"On {data}: {' '.join(found) or 'no final numbers.'}"]
     sentences += [*_beside(by_data), *_cost(runs, costs), *_caution(runs)]
     return [UNIT.sub("\u00a0", sentence) for sentence in sentences if sentence]
@@ -139,6 +139,20 @@ def _setting(runs: Sequence[Run]) -> str:
 def _ranked(runs: Sequence[Run], key: str) -> list[Run]:
     """Return runs with a known metric, lowest first."""
     return sorted((run for run in runs if math.isfinite(run.final(key))), key=lambda run: run.final(key))
+
+
+def _language(runs: Sequence[Run]) -> list[str]:
+    """Say how well nodes understand each other where they do best, and how well elsewhere."""
+    ranked = _ranked(runs, "acc_cross")
+    if not ranked:
+        return []
+    best, *others = reversed(ranked)
+    first = (
+        f"By its own statistics alone, a node of {best.name} judges {shown(best, 'acc_cross')} of what another says "
+    )
+    first += f"right, and {shown(best, 'acc_own')} of its own"
+    rest = [f"of {run.name} {shown(run, 'acc_cross')} and {shown(run, 'acc_own')}" for run in others]
+    return [first + (f"; one {listed(rest)}." if rest else ".")]
 
 
 def _accuracy(runs: Sequence[Run]) -> list[str]:

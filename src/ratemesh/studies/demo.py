@@ -62,7 +62,8 @@ def run_demo(out: Path, progress: Callable[[str, int], Progress], rounds: int = 
 
 
 def summarise(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the final numbers of a run that the terminal shows."""
-    shown = {key: metrics[key] for key, metric in METRICS.items() if metric.heading and key in metrics}
+    """Return the final numbers of a run that the terminal and the page's small tables show, in their order."""
+    named = {key for key, metric in METRICS.items() if metric.heading or metric.short}
+    shown = {key: metrics[key] for key in METRICS if key in named and key in metrics}
     sent = shown.pop("bytes_total")
     return {"method": metrics["method"], **shown, "bytes": sent}

@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 from ratemesh.report.figures.curves import draw_accuracy, draw_consensus, draw_convergence
 from ratemesh.report.figures.graph import draw_clusters, draw_network
+from ratemesh.report.figures.language import draw_language
 from ratemesh.report.figures.matrices import draw_cosine, draw_grids, draw_spectra, draw_structure
 from ratemesh.report.figures.style import Drawn
 
 __all__ = ["FIGURES", "Drawn", "draw_clusters", "draw_grids", "draw_structure"]
 
 FIGURES: dict[str, Callable[..., Drawn]] = {
+    "language": draw_language,
     "convergence": draw_convergence,
     "cosine": draw_cosine,
     "singular-values": draw_spectra,

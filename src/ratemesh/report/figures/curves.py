@@ -43,6 +43,9 @@ ALIKE = (
     " Nodes that hold different labels are to be judged by the label-aware accuracy, and compared there with those "
     "that hold all: for them it is the fused one."
 )
+CROWDED = 4
+"""Kinds of accuracy beyond which panels become narrower, so that letters stay readable on a page."""
+
 COSTS = {"bytes": ("bytes sent so far", in_bytes), "passes": ("sample passes so far", in_count)}
 
 
@@ -210,7 +213,8 @@ def draw_accuracy(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str]
     with style.house_style():
         # what a node alone makes of classes it never saw would flatten all the others
         scale = "col" if aware else "all"
-        figure, axes = style.panels(2 * len(kinds), (3.3, 2.4), len(kinds), sharey=scale, sharex="row")
+        size = (3.3 if len(kinds) <= CROWDED else 2.7, 2.4)
+        figure, axes = style.panels(2 * len(kinds), size, len(kinds), sharey=scale, sharex="row")
         held = {run.name: ", partial labels" if run.partial else ", all labels" for run in runs}
         shown = [(style.label(n) + (held[n] if aware else ""), found, single[n]) for n, found in known.items()]
         for axis, (cost, kind) in zip(axes, itertools.product(COSTS, kinds), strict=True):
