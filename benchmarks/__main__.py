@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import augment, branches, encoders, engines, factor, loss, rounds, subspace, workers
+from benchmarks import augment, branches, encoders, engines, factor, loss, rounds, sketch, subspace, workers
 from benchmarks.machine import Neighbours, describe
 from benchmarks.tables import Table
 
@@ -21,6 +21,7 @@ SECTIONS: dict[str, Callable[..., list[Table]]] = {
     "encoders": encoders.run,
     "augment": augment.run,
     "rounds": rounds.run,
+    "sketch": sketch.run,
     "workers": workers.run,
     "engines": engines.run,
 }

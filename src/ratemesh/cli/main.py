@@ -18,6 +18,7 @@ from ratemesh.cli.mesh import certs_app, launch, node, router
 from ratemesh.cli.options import ConfigFile, DataDir, Set, group, overrides
 from ratemesh.cli.studies import compare, demo, reproduce, table1, theory
 from ratemesh.data import DATASETS, PARTITIONS
+from ratemesh.data.sketches import SKETCHES
 from ratemesh.encoders import ENCODERS
 from ratemesh.engines import ENGINES
 from ratemesh.errors import InputError, RatemeshError
@@ -42,6 +43,7 @@ CATALOGUES: dict[str, Mapping[str, type[NamedSpec]]] = {
     "engines": ENGINES,
     "methods": METHODS,
     "partitions": PARTITIONS,
+    "sketches": SKETCHES,
     "topologies": TOPOLOGIES,
 }
 
@@ -224,7 +226,8 @@ app.add_typer(data_app)
 @app.command("list")
 def list_(
     what: Annotated[
-        str, typer.Argument(help="methods, codecs, encoders, datasets, partitions, topologies, engines, presets.")
+        str,
+        typer.Argument(help="methods, codecs, encoders, datasets, partitions, sketches, topologies, engines, presets."),
     ],
 ) -> None:
     """Show what a configuration can name, with every setting and its default.
