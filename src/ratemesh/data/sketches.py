@@ -40,11 +40,11 @@ class SketchSpec(NamedSpec):
 
 
 class Auto(SketchSpec):
-    """Convolutions for images, Fourier features for vectors."""
+    """Convolutions for images of at least 3×3, Fourier features for all else that has a shape."""
 
     def build(self, shape: tuple[int, ...], seed: int) -> Sketch:
         """Draw what fits the shape."""
-        fitting = Convolutions if len(shape) == 3 else Fourier
+        fitting = Convolutions if len(shape) == 3 and min(shape[1:]) >= 3 else Fourier
         return fitting(name=fitting.__name__.lower(), p=self.p).build(shape, seed)
 
 
@@ -67,7 +67,7 @@ class Convolutions(SketchSpec):
         A = _projection(self.p, self.filters * self.grid**2, draw)
 
         def sketch(X: Tensor) -> Tensor:
-            answers = conv2d(_standard(as_float(X)), W).relu()
+            answers = conv2d(_standard(as_float(X).float()), W).relu()
             return torch.tanh(_standard(adaptive_avg_pool2d(answers, self.grid).flatten(1)) @ A)
 
         return _in_batches(sketch, shape)
@@ -89,7 +89,7 @@ class Fourier(SketchSpec):
         phase = 2 * math.pi * torch.rand(self.p, generator=draw)
 
         def sketch(X: Tensor) -> Tensor:
-            flat = as_float(X).flatten(1)
+            flat = as_float(X).float().flatten(1)
             return torch.cos((_standard(flat) if self.scale is None else flat / self.scale) @ A + phase)
 
         return _in_batches(sketch, shape)
