@@ -17,7 +17,7 @@ from ratemesh.errors import InputError
 from ratemesh.experiment.experiment import run as run_experiment
 from ratemesh.experiment.storage import read_tensors, write_tensors
 from ratemesh.messages.features import ClassCode
-from ratemesh.studies.link import SNRS, Ends, halves, open_ends, over_codes, over_noise, pairs_of
+from ratemesh.studies.link import SNRS, Ends, Heard, halves, open_ends, over_codes, over_noise, pairs_of
 from toy_cli import call
 from toy_runs import SMOKE, Copy, without
 from toy_stats import keep
@@ -50,6 +50,11 @@ def ends(smoke: Path) -> Ends:
     return open_ends(smoke)
 
 
+@pytest.fixture(scope="module")
+def codes(ends: Ends) -> list[Heard]:
+    return over_codes(ends)
+
+
 def test_gallery_and_queries_share_no_sample_and_have_every_label() -> None:
     y = torch.arange(40) % 2  # alternating labels must not part
     gallery, queries = halves(y)
@@ -57,7 +62,7 @@ def test_gallery_and_queries_share_no_sample_and_have_every_label() -> None:
     assert y[gallery].bincount().tolist() == y[queries].bincount().tolist() == [10, 10]
 
 
-def test_float32_is_what_a_loop_over_pairs_finds(ends: Ends) -> None:
+def test_float32_is_what_a_loop_over_pairs_finds(ends: Ends, codes: list[Heard]) -> None:
     Z, y = ends.test.Z.double(), ends.test.y
     gallery, queries = halves(y)
     judged, found = [], []
@@ -68,7 +73,7 @@ def test_float32_is_what_a_loop_over_pairs_finds(ends: Ends) -> None:
             judged.append(NearestSubspace(rule=ends.rule).fit_stats(ends.stats[j]).score(Z[i], y))
             apart = torch.cdist(Z[i, queries], Z[j, gallery])
             found.append(float((y[gallery[apart.argmin(1)]] == y[queries]).double().mean()))
-    plain = over_codes(ends)[0]
+    plain = codes[0]
     assert (plain.link, plain.bytes) == ("float32", 64)
     assert plain.accuracy == pytest.approx(sum(judged) / 6)
     assert plain.retrieval == pytest.approx(sum(found) / 6)
@@ -76,12 +81,13 @@ def test_float32_is_what_a_loop_over_pairs_finds(ends: Ends) -> None:
     assert math.isnan(plain.retrieval_fine)
 
 
-def test_codes_come_longest_first_and_noise_hurts(ends: Ends) -> None:
-    codes, noise = over_codes(ends), over_noise(ends)
+def test_codes_come_longest_first_and_noise_hurts(ends: Ends, codes: list[Heard]) -> None:
+    noise = over_noise(ends)
     sizes = [heard.bytes for heard in codes]
     assert sizes == sorted(sizes, reverse=True)
     by_name = {heard.link: heard.distortion for heard in codes}
     assert by_name["float32"] < by_name["int8"] < by_name["int4"]
+    assert by_name["product16"] < by_name["product8"]
     assert by_name["class16"] < by_name["class8"] < by_name["class4"] < by_name["class2"]
     assert [heard.snr for heard in noise] == list(SNRS)
     assert [heard.distortion for heard in noise] == sorted(heard.distortion for heard in noise)
@@ -108,7 +114,7 @@ def test_the_command_measures_and_leaves_numbers_and_a_figure(copy: Copy, tmp_pa
     done = call("bench", "link", folder, "--out", out)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert sum("%" in line for line in lines) == 7 + len(SNRS)
+    assert sum("%" in line for line in lines) == 9 + len(SNRS)
     assert "fine" in done.stdout
     assert f"Summary: {out / 'link.json'}" in lines
     found = json.loads((out / "link.json").read_text())
@@ -116,22 +122,26 @@ def test_the_command_measures_and_leaves_numbers_and_a_figure(copy: Copy, tmp_pa
     assert {row["link"]: row["bytes"] for row in found["codes"]} == {
         **{"float32": 64, "int8": 16, "int4": 8},
         **{f"class{size}": size for size in (16, 8, 4, 2)},
+        **{f"product{size}": size for size in (16, 8)},
     }
     assert all(0 <= row[key] <= 1 for row in found["codes"] + found["noise"] for key in MEASURES)
     assert found["noise"][0]["snr"] is None  # JSON has no infinity
     with Image.open(out / "link.png") as image:
         assert image.width > 1000
     assert (out / "link.pdf").read_bytes().startswith(b"%PDF")
-    again = call("bench", "link", folder)
-    assert again.returncode == 0
-    assert (folder / "link" / "link.json").read_bytes() == (out / "link.json").read_bytes()
-    assert (folder / "link" / "link.svg").read_bytes() == (out / "link.svg").read_bytes()
 
 
-def test_without_fine_labels_there_is_no_such_column(smoke: Path, tmp_path: Path) -> None:
-    done = call("bench", "link", smoke, "--out", tmp_path)
+def test_without_fine_labels_there_is_no_such_column_and_the_run_keeps_the_files(copy: Copy) -> None:
+    folder = copy("mine")
+    done = call("bench", "link", folder)
     assert done.returncode == 0
-    assert "fine" not in done.stdout.replace(str(tmp_path), "")
+    assert "fine" not in done.stdout.replace(str(folder), "")
+    assert sorted(path.name for path in (folder / "link").iterdir()) == [
+        "link.json",
+        "link.pdf",
+        "link.png",
+        "link.svg",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from torch.nn.functional import normalize
 from conftest import UnitRows
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshError
-from ratemesh.messages.features import ClassCode, FeatureCode, LevelCode, PlainCode, feature_codes, with_noise
+from ratemesh.messages.features import ClassCode, FeatureCode, LevelCode, PlainCode, with_noise
+from ratemesh.messages.products import ProductCode, feature_codes
 
 K, D, RANK = 3, 24, 5
 
@@ -35,11 +36,16 @@ def stats() -> ClassStats:
     return ClassStats.of(*subspace_rows(600, seed=0), num_classes=K)
 
 
+@pytest.fixture(scope="module")
+def codes(stats: ClassStats) -> list[FeatureCode]:
+    return feature_codes(stats)
+
+
 def distortion(code: FeatureCode, Z: Tensor) -> float:
     return float((code.decode(code.encode(Z)) - Z).square().sum(1).mean())
 
 
-@pytest.mark.parametrize(("d", "sizes"), [(24, [96, 24, 16, 12, 8, 4, 2]), (9, [36, 9, 8, 5, 4, 2])])
+@pytest.mark.parametrize(("d", "sizes"), [(24, [96, 24, 16, 16, 12, 8, 8, 4, 2]), (9, [36, 9, 8, 8, 5, 4, 2])])
 def test_bytes_are_what_was_promised(d: int, sizes: list[int], unit_rows: UnitRows) -> None:
     Z = unit_rows(30, d)
     codes = feature_codes(ClassStats.of(Z, torch.arange(30) % 2, 2))
@@ -50,9 +56,9 @@ def test_bytes_are_what_was_promised(d: int, sizes: list[int], unit_rows: UnitRo
         assert sent.shape == (30, code.size)
 
 
-def test_what_arrives_has_unit_length_and_none_may_be_sent(stats: ClassStats) -> None:
+def test_what_arrives_has_unit_length_and_none_may_be_sent(codes: list[FeatureCode]) -> None:
     Z, _ = subspace_rows(50, seed=1)
-    for code in feature_codes(stats):
+    for code in codes:
         arrived = code.decode(code.encode(Z))
         assert arrived.dtype == torch.float32
         torch.testing.assert_close(arrived.norm(dim=1), torch.ones(50))
@@ -112,10 +118,32 @@ def test_a_class_code_is_near_the_rate_distortion_bound() -> None:
         assert bound < distortion(ClassCode(stats, size), Z) < 2.72 * 1.08 * bound
 
 
-def test_equal_statistics_make_equal_codes(stats: ClassStats) -> None:
+def test_a_product_code_is_better_with_more_bytes(stats: ClassStats) -> None:
+    Z, _ = subspace_rows(300, seed=2)
+    off = [distortion(ProductCode(stats, size), Z) for size in (2, 5, 8, 16)]  # 5 does not divide d
+    assert off == sorted(off, reverse=True)
+    assert off[-1] < 0.05
+    assert off[0] < 0.6  # unrelated unit vectors are 2 apart
+
+
+def test_a_product_code_picks_the_nearest_centre_of_every_group(stats: ClassStats) -> None:
+    """Any other byte in any group brings the decoded coefficients no nearer, group by group, in a plain loop."""
+    Z, _ = subspace_rows(3, seed=6)
+    code = ProductCode(stats, 4)
+    sent = code.encode(Z)
+    every = torch.arange(256, dtype=torch.uint8)
+    for row, z in zip(sent, Z, strict=True):
+        best = code._decoded(row[None])[0]
+        for group in range(4):
+            tried = row.repeat(256, 1)
+            tried[:, group] = every
+            assert bool(((code._decoded(tried) - z).square().sum(1) >= (best - z).square().sum() - 1e-6).all())
+
+
+def test_equal_statistics_make_equal_codes(stats: ClassStats, codes: list[FeatureCode]) -> None:
     Z, _ = subspace_rows(100, seed=3)
     there = ClassStats(stats.V.clone(), stats.mu.clone(), stats.m.clone())
-    for one, other in zip(feature_codes(stats), feature_codes(there), strict=True):
+    for one, other in zip(codes, feature_codes(there), strict=True):
         sent = one.encode(Z)
         assert torch.equal(sent, other.encode(Z))
         assert torch.equal(one.decode(sent), other.decode(sent))
@@ -149,9 +177,9 @@ def test_noise_is_as_strong_as_was_said() -> None:
         with_noise(Z, math.nan, torch.Generator())
 
 
-def test_features_that_cannot_be_coded_are_refused(stats: ClassStats) -> None:
+def test_features_that_cannot_be_coded_are_refused(codes: list[FeatureCode]) -> None:
     Z, _ = subspace_rows(4, seed=0)
-    for code in feature_codes(stats):
+    for code in codes:
         for bad, words in (
             (Z[:, 1:], rf"shape \(m, {D}\)"),
             (Z[0], rf"shape \(m, {D}\)"),
@@ -170,12 +198,19 @@ def test_class_codes_that_cannot_be_are_refused(stats: ClassStats) -> None:
     many = ClassStats(torch.zeros(257, 4, 4), torch.zeros(257, 4), torch.ones(257))
     with pytest.raises(InputError, match="256 classes"):
         ClassCode(many, 2)
-    assert [code.name for code in feature_codes(many)] == ["float32", "int8", "int4"]
+    for size in (0, D + 1):
+        with pytest.raises(InputError, match="size must lie in"):
+            ProductCode(stats, size)
+    assert [code.name for code in feature_codes(many)] == [
+        "float32",
+        "int8",
+        "int4",
+    ]  # d = 4 is too few for groups of 8
 
 
-def test_codes_that_nobody_sent_are_refused(stats: ClassStats) -> None:
+def test_codes_that_nobody_sent_are_refused(codes: list[FeatureCode]) -> None:
     Z, _ = subspace_rows(4, seed=0)
-    for code in feature_codes(stats):
+    for code in codes:
         sent = code.encode(Z)
         for bad in (sent[:, 1:], sent[0], sent.int()):
             with pytest.raises(RatemeshError, match=rf"\(m, {code.size}\) for code '{code.name}'"):

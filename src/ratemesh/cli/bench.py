@@ -14,8 +14,10 @@ app = group("bench", "Measure what a finished run can bear.\n\nExample: `ratemes
 
 LEGEND = (
     "Means over ordered pairs of nodes on held-out samples: the receiver judges what arrives by its own statistics "
-    "(accuracy) and looks it up in its own features (retrieval, nearest neighbour). Lost: points against float32. All "
-    "codes are shown and none is chosen: a code picked by these numbers would have been picked on test data."
+    "(accuracy) and looks it up in its own features (retrieval, nearest neighbour). Lost: points against float32; "
+    "error: squared distance to what was sent, 2 for unrelated features. A class code carries the class that the "
+    "sender decided on by pooled statistics, and may find more than the features themselves. All codes are shown and "
+    "none is chosen: one picked by these numbers would have been picked on test data."
 )
 
 
@@ -43,6 +45,7 @@ def link(
     table = screen.grid()
     table.add_column("link")
     table.add_column("bytes\na sample", justify="right")
+    table.add_column("error", justify="right", vertical="bottom")
     for name in shown.values():
         table.add_column(name.replace(" ", "\n"), justify="right", vertical="bottom")
         table.add_column("lost", justify="right", vertical="bottom")
@@ -50,6 +53,7 @@ def link(
         cells = [heard.link, f"{heard.bytes:g}"]
         if math.isnan(heard.bytes):
             cells = [f"noise, {heard.snr:g} dB" if math.isfinite(heard.snr) else "no noise", DASH]
+        cells.append(f"{heard.distortion:.3f}")
         for key in shown:
             value, plain = (100 * getattr(one, key) for one in (heard, found.codes[0]))
             cells += [f"{value:.1f} %", f"{round(plain - value, 1) + 0.0:.1f}"]  # no −0.0

@@ -4,7 +4,8 @@
 |---|---|---|
 | `float32` | 4d | nothing |
 | `int8`, `int4` | d, ⌈d/2⌉ | nothing: features have unit length, so their scale need not travel |
-| `class16`, `class8`, `class4`, `class2` | 16, 8, 4, 2 | class statistics, the same bytes at both ends |
+| `class16`, `class8` … | 16, 8 … | class statistics, the same bytes at both ends |
+| `product16`, `product8` … (`products`) | 16, 8 … | the same |
 
 Codes are rows of uint8. What a class code needs follows from the statistics in closed form, without draws: nodes that
 hold the same statistics have the same code, and no codebook travels. `with_noise` is the analogue link: features as
@@ -24,8 +25,8 @@ from ratemesh.core.stats import ClassStats, check_stats, group_by_class
 from ratemesh.core.subspace import NearestSubspace, SubspaceRule, principal_axes
 from ratemesh.errors import InputError, RatemeshError
 
-CLASS_BYTES = (16, 8, 4, 2)
-"""Sizes of the class codes that `feature_codes` offers."""
+MOST_CLASSES = 256
+"""That one byte can name."""
 
 MOST_BITS = 8
 """Bits of one coefficient at most: 256 levels leave 10⁻⁴ of its variance."""
@@ -142,8 +143,9 @@ class ClassCode(FeatureCode):
     one by one to the largest λ/4^b (reverse water-filling, in whole bits). Levels are those of a Gaussian, in closed
     form.
 
-    Codes of equal size that name no class lost more: scalar codes along the axes of the mixture Σ_k π_k V_k, product
-    and residual codes of 256 centres fitted to draws of the mixture. They spend bits on directions of other classes.
+    What lies outside the class's subspace is lost, and so is a class that the statistics do not hold; in turn a few
+    bytes are enough. The class is the sender's, by shared statistics: a receiver may find more with it than with the
+    features themselves.
 
     Args:
         stats: the shared statistics, e.g. the sum over the nodes; at most 256 classes.
@@ -155,10 +157,10 @@ class ClassCode(FeatureCode):
         check_stats(stats, "stats")
         if not 2 <= size <= stats.d + 1:
             raise InputError(f"size must lie in 2..{stats.d + 1} bytes for d = {stats.d}; got {size}.")
-        if stats.num_classes > 256 or not bool(stats.held.any()):
+        if stats.num_classes > MOST_CLASSES or not bool(stats.held.any()):
             raise InputError(
-                f"stats must hold between 1 and 256 classes, named in one byte; got {stats.num_classes}, of which "
-                f"{int(stats.held.sum())} have samples. Use int4 for more classes."
+                f"stats must hold between 1 and {MOST_CLASSES} classes, named in one byte; got {stats.num_classes}, "
+                f"of which {int(stats.held.sum())} have samples. Use int4 for more classes."
             )
         super().__init__(f"class{size}", stats.d, size)
         self._stats = ClassStats(stats.V.double(), stats.mu.double(), stats.m.double())
@@ -190,8 +192,13 @@ class ClassCode(FeatureCode):
         bits = torch.from_numpy(np.unpackbits(codes[:, 1:].numpy(), axis=1)).long()
         q = torch.zeros_like(self._bits[k]).scatter_add(1, self._coord[k], bits << self._shift[k])
         x = _centroids(q, 2 ** self._bits[k]) * self._spread[k]
-        groups = group_by_class(k, self._stats.num_classes)
-        return groups.unpad(groups.pad(x) @ groups.of_class(self._axes).mT) + self._stats.mu[k]
+        return placed(x, k, self._axes) + self._stats.mu[k]
+
+
+def placed(x: Tensor, k: Tensor, axes: Tensor) -> Tensor:
+    """Return Σ_p x_p u_p (m, d) of coefficients x (m, r) along the axes u_p of classes k (m,); axes are (K, d, r)."""
+    groups = group_by_class(k, len(axes))
+    return groups.unpad(groups.pad(x) @ groups.of_class(axes).mT)
 
 
 def _allocated(variance: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,24 +221,6 @@ def _centroids(q: Tensor, levels: Tensor) -> Tensor:
     density = [torch.exp(-edge.square() / 2) / math.sqrt(2 * math.pi) for edge in (low, high)]
     mean: Tensor = (density[0] - density[1]) / (torch.special.ndtr(high) - torch.special.ndtr(low))
     return mean
-
-
-def feature_codes(stats: ClassStats, rule: SubspaceRule | None = None) -> list[FeatureCode]:
-    """Return all codes for features of which these are the shared statistics, the longest first.
-
-    >>> Z = torch.eye(20).repeat(2, 1)
-    >>> codes = feature_codes(ClassStats.of(Z, torch.arange(40) % 2, 2))
-    >>> [(code.name, code.size) for code in codes][:4]
-    [('float32', 80), ('int8', 20), ('class16', 16), ('int4', 10)]
-    """
-    sizes = [size for size in CLASS_BYTES if size <= stats.d + 1 and stats.num_classes <= 256]
-    found = [
-        PlainCode(stats.d),
-        LevelCode(stats.d, 8),
-        LevelCode(stats.d, 4),
-        *(ClassCode(stats, size, rule) for size in sizes),
-    ]
-    return sorted(found, key=lambda code: -code.size)
 
 
 def with_noise(Z: Tensor, snr: float, draw: torch.Generator) -> Tensor:

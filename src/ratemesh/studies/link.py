@@ -24,7 +24,8 @@ from ratemesh.errors import InputError
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import read_tensors, write_json
 from ratemesh.experiment.trials import is_trials
-from ratemesh.messages.features import feature_codes, with_noise
+from ratemesh.messages.features import with_noise
+from ratemesh.messages.products import feature_codes
 from ratemesh.metrics.evaluate import HeldOut
 from ratemesh.report.figures import style
 
@@ -88,12 +89,12 @@ class Ends:
 def run_link(path: Path, out: Path) -> Link:
     """Measure the links between the nodes of a finished run; leave link.json and a figure in the folder `out`."""
     ends = open_ends(path)
-    codes, noise = over_codes(ends), over_noise(ends)
-    samples, pairs = len(ends.test.y), len(pairs_of(ends.stats))
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"out must be a folder that can be made; got '{out}' ({error}).") from None
+    codes, noise = over_codes(ends), over_noise(ends)
+    samples, pairs = len(ends.test.y), len(pairs_of(ends.stats))
     summary = out / "link.json"
     found = {"codes": [asdict(heard) for heard in codes], "noise": [asdict(heard) for heard in noise]}
     write_json(summary, {"schema": SCHEMA, "run": path.resolve().name, "samples": samples, "pairs": pairs, **found})
@@ -205,28 +206,41 @@ MEASURES = {
 
 def draw_link(codes: Sequence[Heard], noise: Sequence[Heard], stem: Path) -> tuple[Path, ...]:
     """Draw what arrives against bytes a sample and against noise, as stem.png, stem.svg and stem.pdf."""
+    products = [heard for heard in codes if heard.link.startswith("product")]
+    others = [heard for heard in codes if heard not in products]
+    noisy = [heard for heard in noise if math.isfinite(heard.snr)]
     with style.house_style():
         figure, axes = style.panels(2, (3.6, 2.9), sharey=True)
-        _curves(axes[0], [heard.bytes for heard in codes], codes)
-        _name_codes(axes[0], codes)
-        noisy = [heard for heard in noise if math.isfinite(heard.snr)]
+        _curves(axes[0], [heard.bytes for heard in others], others)
+        _curves(
+            axes[0],
+            [heard.bytes for heard in products],
+            products,
+            linestyle="",
+            markerfacecolor="white",
+            zorder=3,
+            label=None,
+        )
+        _name_codes(axes[0], others)
         _curves(axes[1], [heard.snr for heard in noisy], noisy)
         axes[1].set_xlabel("signal-to-noise ratio (dB)")
         for axis, title in zip(axes, ("(a) Coded features", "(b) Features through noise"), strict=True):
             _reference(axis, codes[0])
             axis.set_title(title, pad=20)  # room for the names of codes
+        axes[0].plot(
+            [], color="0.5", marker="o", linestyle="", markerfacecolor="white", label="product codes, no class named"
+        )
         axes[0].set_ylabel("right at the receiver (%)")
-        handles, labels = axes[0].get_legend_handles_labels()
-        style.legend(figure, handles, labels)
+        style.legend(figure, *axes[0].get_legend_handles_labels())
         return style.save(figure, stem)
 
 
-def _curves(axis: Axes, x: Sequence[float], heard: Sequence[Heard]) -> None:
-    """Plot every measure that there is."""
+def _curves(axis: Axes, x: Sequence[float], heard: Sequence[Heard], **how: Any) -> None:
+    """Plot every measure that there is; `how` says what is different from the look of a line."""
     for place, (key, words) in enumerate(MEASURES.items()):
         values = [100 * getattr(one, key) for one in heard]
-        if math.isfinite(values[0]):
-            axis.plot(x, values, **style.look(place), label=words)
+        if values and math.isfinite(values[0]):
+            axis.plot(x, values, **{**style.look(place), "label": words, **how})
 
 
 def _reference(axis: Axes, plain: Heard) -> None:
