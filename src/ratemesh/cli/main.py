@@ -12,6 +12,7 @@ import typer
 
 import ratemesh
 from ratemesh.cli import screen
+from ratemesh.cli.bench import app as bench_app
 from ratemesh.cli.clusters import clusters
 from ratemesh.cli.data import app as data_app
 from ratemesh.cli.mesh import certs_app, launch, node, router
@@ -219,6 +220,7 @@ def report(
 
 for command in (theory, reproduce, table1, clusters, node, router, launch):
     app.command()(command)
+app.add_typer(bench_app)
 app.add_typer(certs_app)
 app.add_typer(data_app)
 
