@@ -110,7 +110,7 @@ def test_sketch_moments_travel_with_every_codec(words):
     most = message_bytes(codec, K - 1, K, D, means=True, frame=True, p=4)
     assert bytes_sent <= most
     extra = most - message_bytes(codec, K - 1, K, D, means=True, frame=True)
-    assert extra == (K - 1) * (D * 4 // 2 + 4 + 4 + 4)  # half a byte a number, a byte a mean, two scales
+    assert extra == (K - 1) * (D * 4 // 2 + 4 + 4 + 4 + 4)  # half a byte a number, a byte a mean, two scales, v
 
 
 LIES = {
@@ -119,6 +119,7 @@ LIES = {
     "not finite": (lambda parts: parts | {"h.scale": parts["h.scale"] * torch.nan}, "'h.scale' is not finite"),
     "other p": (lambda parts: parts | {"C": parts["C"][..., :1]}, "'C' must have shape"),
     "half": (lambda parts: {k: v for k, v in parts.items() if k != "h"}, "lacking or unknown: h"),
+    "variance": (lambda parts: parts | {"v": parts["v"] + 5}, "variance must lie between"),
     "means": (lambda parts: parts | {"h.scale": parts["h.scale"] * 0 + 1}, r"'h\.scale' must lie in 0"),
 }
 
@@ -137,6 +138,6 @@ def test_sketch_moments_that_nobody_can_have_are_refused(lie):
 def test_who_expects_no_sketch_refuses_one_and_does_without():
     stats = sent_stats()
     plain, sketching = (Stream(codec_of("packed"), 0, stats, means=True, frame=True, p=p) for p in (0, 4))
-    with pytest.raises(RatemeshError, match=r"unknown: C, C\.scale, h, h\.scale"):
+    with pytest.raises(RatemeshError, match=r"unknown: C, C\.scale, h, h\.scale, v"):
         plain.read(sketching.encode(StatsMessage(stats)), 1)
     assert sketching.read(plain.encode(StatsMessage(stats)), 1).stats.sketch is None

@@ -1,5 +1,7 @@
 """Sketch moments: covariances that add up like second moments, turn with the features, and fix a whole frame."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -38,6 +40,7 @@ def test_sketch_moments_are_covariances_class_by_class(m, d, p, seed):
         by_pairs = sum(torch.outer(a - z.mean(0), b - h.mean(0)) for a, b in zip(z, h, strict=True)) / len(z)
         torch.testing.assert_close(sketch.C[k], by_pairs)
         torch.testing.assert_close(sketch.h[k], h.mean(0))
+        torch.testing.assert_close(sketch.v[k], torch.trace(torch.cov(h.T, correction=0).reshape(p, p)))
 
 
 @given(st.integers(4, 30), st.integers(1, 29), seeds)
@@ -47,6 +50,7 @@ def test_statistics_of_parts_add_up_whatever_the_cut(m, cut, seed):
     whole, total = stats_of(Z, y, H), ClassStats.sum(parts)
     torch.testing.assert_close(total.sketch.C, whole.sketch.C)
     torch.testing.assert_close(total.sketch.h, whole.sketch.h)
+    torch.testing.assert_close(total.sketch.v, whole.sketch.v)
 
 
 @given(seeds)
@@ -95,7 +99,10 @@ def value(Q, stats, target, eta):
     """The objective with β = 1, class by class; η counts relative to the sizes of V and C."""
     V = sum(torch.trace(Q @ A @ Q.T @ B) for A, B in zip(stats.V, target.V, strict=True))
     mu = sum(torch.dot(Q @ a, b) for a, b in zip(stats.mu, target.mu, strict=True))
-    C = sum((Q @ A * B).sum() for A, B in zip(stats.sketch.C, target.sketch.C, strict=True))
+    sides = [(s.spread(), s.sketch.v, s.m, s.sketch.C.norm(dim=(1, 2))) for s in (stats, target)]
+    signal = [(1 - spread * v / (m - 1) / size**2).clamp(min=0) for spread, v, m, size in sides]
+    known = (signal[0] * signal[1]).sqrt()
+    C = sum(s * (Q @ A * B).sum() for s, A, B in zip(known, stats.sketch.C, target.sketch.C, strict=True))
     size_V = sum(A.norm() * B.norm() for A, B in zip(stats.V, target.V, strict=True))
     size_C = sum(A.norm() * B.norm() for A, B in zip(stats.sketch.C, target.sketch.C, strict=True))
     return V + mu + eta * size_V / size_C * C
@@ -143,9 +150,22 @@ def test_another_sketch_is_refused_with_words():
 def test_true_sketch_moments_are_legal_and_larger_ones_are_not(m, d, p, seed):
     Z, y, H = drawn(m, d, p, seed, K=1)
     stats = ClassStats.of(Z, y, 1, H=H)
-    spread, nothing = stats.covariance().diagonal(dim1=1, dim2=2), torch.zeros_like(stats.sketch.C)
-    assert sketch_fault(stats.sketch.C, stats.sketch.h, spread, nothing) == ""
-    assert "must not exceed" in sketch_fault(stats.sketch.C + 1.1, stats.sketch.h, spread, nothing)
+    sketch, spread = stats.sketch, stats.covariance().diagonal(dim1=1, dim2=2)
+    exact = torch.zeros_like(sketch.C), torch.zeros_like(sketch.h)
+    assert sketch_fault(sketch, spread, *exact) == ""
+    assert "must not exceed" in sketch_fault(replace(sketch, C=sketch.C + 1.1), spread, *exact)
+    assert "variance must lie between 0" in sketch_fault(replace(sketch, v=sketch.v + p), spread, *exact)
+    assert "variance must lie between 0" in sketch_fault(replace(sketch, v=-sketch.v - 1), spread, *exact)
+
+
+def test_signal_tells_samples_that_have_to_do_with_their_sketch_from_noise():
+    Z, y, H = drawn(3000, 16, 12, 0)
+    mixed = H[torch.randperm(3000, generator=torch.Generator().manual_seed(0))]
+    true, noise = (stats.sketch.signal(stats.spread(), stats.m) for stats in (stats_of(Z, y, H), stats_of(Z, y, mixed)))
+    assert float(true.min()) > 0.9
+    assert float(noise.mean()) < 0.4
+    few = stats_of(Z[:3], y[:3], H[:3])  # one sample a class
+    assert few.sketch.signal(few.spread(), few.m).tolist() == [0, 0, 0]
 
 
 def test_a_majority_speaks_for_sketch_moments_too():

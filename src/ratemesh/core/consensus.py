@@ -107,7 +107,7 @@ def majority(neighbours: Sequence[ClassStats], how: Robust, drop: int = 1) -> li
 
 def centre(values: Tensor, held: Tensor, how: Robust, drop: int) -> Tensor:
     """Return the centre (K, ...) of values (n, K, ...) over those that are held (n, K); zero where none is held."""
-    shape, flat = values.shape[1:], values.flatten(2)
+    shape, flat = values.shape[1:], values.reshape(*values.shape[:2], -1)
     median = _median(flat, held)
     if how == "median":
         return median.reshape(shape)

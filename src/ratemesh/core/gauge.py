@@ -102,10 +102,12 @@ def _climb(Q: Tensor, V: Tensor, M: Tensor, pull: Tensor, iterations: int, tol: 
 
 
 def _by_sketch(stats: ClassStats, target: ClassStats, shared: Tensor) -> Tensor | None:
-    """Return Σ_k C_{M,k} C_kᵀ (d, d), scaled so that a weight of 1 makes it count as much as second moments.
+    """Return Σ_k s_k C_{M,k} C_kᵀ (d, d), scaled so that a weight of 1 makes it count as much as second moments.
 
     How large C is depends on the sketch and on how much a class varies; the scale Σ‖V_k‖‖M_k‖ / Σ‖C_k‖‖C_{M,k}‖ takes
-    that out. None where either side has no sketch moments, or none that say anything (one sample a class).
+    that out. s_k is the part of C_k and C_{M,k} that is no sampling noise (`SketchMoments.signal`): where samples are
+    few, or a sketch has nothing to do with the features, the noise would else turn nodes anywhere. None where either
+    side has no sketch moments, or none that say anything (one sample a class).
     """
     if stats.sketch is None or target.sketch is None:
         return None
@@ -119,7 +121,8 @@ def _by_sketch(stats: ClassStats, target: ClassStats, shared: Tensor) -> Tensor 
     if not bool(size > torch.finfo(C.dtype).tiny):
         return None
     scale = (shared * stats.V.norm(dim=(1, 2)) * target.V.norm(dim=(1, 2))).sum() / size
-    found: Tensor = scale * torch.einsum("kap,kbp->ab", C_M, C)
+    told = [side.sketch.signal(side.spread(), side.m) for side in (stats, target) if side.sketch]
+    found: Tensor = scale * torch.einsum("k,kap,kbp->ab", (told[0] * told[1]).sqrt(), C_M, C)
     return found
 
 

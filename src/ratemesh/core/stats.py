@@ -141,10 +141,11 @@ class ClassStats:
         if H is None:
             return cls(V, mu, m)
         check_sketch(H, len(y))
-        R = groups.pad(H.to(Z.dtype))  # (G, c, p)
-        h = groups.sum_by_class(R.sum(dim=1)) / per[:, None]
-        C = groups.sum_by_class(P.mT @ R) / per[:, None, None] - mu[:, :, None] * h[:, None, :]
-        return cls(V, mu, m, SketchMoments(C, h))
+        H = H.to(Z.dtype)
+        R = groups.pad(H)  # (G, c, p)
+        squares = groups.pad(H.square().sum(1, keepdim=True))
+        sums = groups.sum_by_class(torch.cat([R, squares], dim=2).sum(dim=1))
+        return cls(V, mu, m, SketchMoments.of(groups.sum_by_class(P.mT @ R), sums, per, mu))
 
     @classmethod
     def without_means(cls, V: Tensor, m: Tensor) -> "ClassStats":
@@ -158,13 +159,12 @@ class ClassStats:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the parts by name, as checkpoints and answers between processes hold them."""
-        sketch = {} if self.sketch is None else {"C": self.sketch.C, "h": self.sketch.h}
-        return {"V": self.V, "mu": self.mu, "m": self.m, **sketch}
+        return {"V": self.V, "mu": self.mu, "m": self.m, **(self.sketch.tensors() if self.sketch else {})}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ClassStats":
         """Read what `tensors` returned; other names beside these are left alone."""
-        sketch = SketchMoments(tensors["C"], tensors["h"]) if "C" in tensors else None
+        sketch = SketchMoments(tensors["C"], tensors["h"], tensors["v"]) if "C" in tensors else None
         return cls(tensors["V"], tensors["mu"], tensors["m"], sketch)
 
     @property
@@ -222,6 +222,10 @@ class ClassStats:
     def covariance(self) -> Tensor:
         """Return V_k − μ_k μ_kᵀ, shape (K, d, d): the spread of each class about its mean."""
         return self.V - self.mu[:, :, None] * self.mu[:, None, :]
+
+    def spread(self) -> Tensor:
+        """Return tr(V_k − μ_k μ_kᵀ), shape (K,): the variance of each class."""
+        return (self.V.diagonal(dim1=1, dim2=2).sum(1) - self.mu.square().sum(1)).clamp(min=0)
 
     def rotated(self, Q: Tensor) -> "ClassStats":
         """Return the statistics of Z Qᵀ: Q V_k Qᵀ, Q μ_k and Q C_k, for an orthogonal Q (d, d)."""

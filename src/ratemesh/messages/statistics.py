@@ -17,6 +17,7 @@ from ratemesh.messages.formats import (
     CodecSpec,
     Layout,
     NibbleNumbers,
+    Numbers,
     Payload,
     largest,
     misshapen,
@@ -33,7 +34,7 @@ TOLERANCE = 1e-3
 """How far traces, eigenvalues and lengths may be off by rounding; what the codec loses comes on top (`Bound`)."""
 
 
-SKETCH = {"C": NibbleNumbers(), "h": ByteNumbers()}
+SKETCH: dict[str, Numbers] = {"C": NibbleNumbers(), "h": ByteNumbers(), "v": Numbers()}
 """How sketch moments and the sketch's means travel, whatever the codec: for the same bytes, 48 numbers of a sketch in
 four bits align better than 24 in eight (experiments/RESULTS.md)."""
 
@@ -65,7 +66,8 @@ def _beside(codec: CodecSpec, h: int, d: int, *, means: bool, frame: bool, p: in
     """Return the parts beside V and the counts: class means, sketch moments (p > 0), hops."""
     found: Layout = codec.numbers.layout("mu", (h, d)) if means else {}
     if p:
-        found |= {**SKETCH["C"].layout("C", (h, d, p)), **SKETCH["h"].layout("h", (h, p))}
+        for (name, numbers), shape in zip(SKETCH.items(), ((h, d, p), (h, p), (h,)), strict=True):
+            found |= numbers.layout(name, shape)
     return {**found, "hops": ((), torch.int32)} if frame else found
 
 
@@ -94,9 +96,8 @@ def _impossible(payload: Payload, seen: View, codec: CodecSpec) -> str:
         return fault
     # Var(z_a) ≤ V_aa − μ_a², each as large as what is lost in transit allows.
     spread = V.diagonal(dim1=1, dim2=2) + bound.norm[:, None] - (seen.mu.abs() - off[:, None]).clamp(min=0).square()
-    C, h = (numbers.decode(name, payload, dtype) for name, numbers in SKETCH.items())
-    C_off, h_off = (numbers.error(name, payload, dtype) for name, numbers in SKETCH.items())
-    return sketch_fault(C, (h.abs() - h_off).clamp(min=0), spread, C_off)
+    sketch = SketchMoments(**{name: numbers.decode(name, payload, dtype) for name, numbers in SKETCH.items()})
+    return sketch_fault(sketch, spread, *(SKETCH[name].error(name, payload, dtype) for name in ("C", "h")))
 
 
 def miscounted(m: Tensor) -> str:
@@ -184,10 +185,12 @@ class Stream:
         """Return the sketch moments of a message that has them, zeros for classes not held."""
         if "C" not in payload:
             return None
-        m = payload["m"]
-        C, h = m.new_zeros(len(m), self.d, self.p), m.new_zeros(len(m), self.p)
-        C[held], h[held] = (numbers.decode(name, payload, m.dtype) for name, numbers in SKETCH.items())
-        return SketchMoments(C, h)
+        found = {}
+        for name, numbers in SKETCH.items():
+            part = numbers.decode(name, payload, payload["m"].dtype)
+            found[name] = part.new_zeros(len(held), *part.shape[1:])
+            found[name][held] = part
+        return SketchMoments(**found)
 
     def _view_before(self, step: int, held: Tensor, sender: int) -> View:
         """Return what difference number `step` is added to; refuse one that does not follow."""
