@@ -124,7 +124,7 @@ class Npz(OwnFilesSpec):
         """
         try:
             with zipfile.ZipFile(path) as archive:
-                x_train, x_test, y_train, y_test = (_member(archive, key, path) for key in KEYS)
+                x_train, x_test, y_train, y_test = (_member(archive, key, KEYS, path) for key in KEYS)
         except InputError:
             raise
         except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
@@ -132,11 +132,11 @@ class Npz(OwnFilesSpec):
         return as_dataset((x_train, x_test), (y_train, y_test), f"'{path}'", self.channels)
 
 
-def _member(archive: zipfile.ZipFile, key: str, path: Path) -> Array:
-    """Read one array, after a look at its header."""
+def _member(archive: zipfile.ZipFile, key: str, wanted: Sequence[str], path: Path) -> Array:
+    """Read one array of those that are wanted, after a look at its header."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     if key not in names:
-        raise InputError(f"'{path}' must hold {', '.join(KEYS)}; it holds {', '.join(names) or 'nothing'}.")
+        raise InputError(f"'{path}' must hold {', '.join(wanted)}; it holds {', '.join(names) or 'nothing'}.")
     what = f"{key} of '{path}'"
     info = archive.getinfo(f"{key}.npy")
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -155,3 +155,15 @@ def _member(archive: zipfile.ZipFile, key: str, path: Path) -> Array:
         array: Array = np.lib.format.read_array(file, allow_pickle=False)
         file.read()  # to the end, so that the archive's own checksum is looked at
     return array
+
+
+def read_npz(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> dict[str, Array]:
+    """Read arrays of these names, those that may be left out only where they are there; see `Npz.decode`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            there = [key for key in may if f"{key}.npy" in archive.namelist()]
+            return {key: _member(archive, key, must, path) for key in [*must, *there]}
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"'{path}' must be a readable .npz file ({error}). Write it with numpy.savez.") from None

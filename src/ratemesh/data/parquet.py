@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,15 @@ class Parquet(OwnFilesSpec):
     def decode(self, path: Path) -> Dataset:
         """Read the tables; a sample is a picture file as bytes, or as {bytes, path}, or a list of uint8 or floats."""
         where = f"'{path}'"
-        tables = [_read(files, self.column, self.label) for files in _parts(path)]
+        tables = [_read(files, self._columns) for files in _parts(path)]
         labels = [_labels(table, where) for table in tables]
         X = _samples([table.column(0) for table in tables], self.size, where)
         return _named(as_dataset(X, labels, where, "first", self.test_fraction), tables[0])
+
+    def _columns(self, names: list[str], path: Path) -> list[str]:
+        """Return which columns of a table are samples and labels."""
+        usual = (("column", SAMPLE_COLUMNS), ("label", LABEL_COLUMNS))
+        return [_column(names, key, getattr(self, key), known, path) for key, known in usual]
 
 
 def _parts(path: Path) -> list[list[Path]]:
@@ -54,6 +60,30 @@ def _parts(path: Path) -> list[list[Path]]:
     return [every]
 
 
+def read_columns(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> dict[str, Array]:
+    """Read columns of a table, those that may be left out only where they are there: lists as (m, p), pictures decoded.
+
+    Single numbers and words come as (m,).
+    """
+
+    def choose(names: list[str], path: Path) -> list[str]:
+        if lacking := [name for name in must if name not in names]:
+            raise InputError(f"'{path}' must hold columns {', '.join(must)}; {', '.join(lacking)} not among {names}.")
+        return [name for name in (*must, *may) if name in names]
+
+    table = _read([path], choose)
+    where, types = f"'{path}'", _pyarrow().types
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if types.is_nested(column.type) or types.is_binary(column.type):
+            found[name] = _samples([column], None, where)[0]
+        elif column.null_count:
+            raise InputError(f"column {name} of {where} must have no gaps; {column.null_count} are missing.")
+        else:
+            found[name] = np.array(column.to_pylist())
+    return found
+
+
 def _pyarrow() -> Any:
     try:
         import pyarrow
@@ -65,15 +95,15 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _read(files: list[Path], column: str | None, label: str | None) -> Any:
-    """Return a table of two columns, samples and labels, read piece by piece and never beyond memory."""
+def _read(files: list[Path], choose: Callable[[list[str], Path], list[str]]) -> Any:
+    """Return a table of the columns that are chosen of those there, read piece by piece and never beyond memory."""
     arrow = _pyarrow()
     batches: list[Any] = []
     total = 0
     try:
         for path in files:
             with arrow.parquet.ParquetFile(path) as file:
-                columns = _columns(file.schema_arrow, column, label, path)
+                columns = choose(file.schema_arrow.names, path)
                 for batch in file.iter_batches(1024, columns=columns):
                     total += batch.nbytes
                     bounded((total,), 1, f"'{path}'")
@@ -85,17 +115,15 @@ def _read(files: list[Path], column: str | None, label: str | None) -> Any:
         raise InputError(f"'{path}' must be a readable parquet file like the others ({error}).") from None
 
 
-def _columns(schema: Any, column: str | None, label: str | None, path: Path) -> list[str]:
-    found = []
-    for given, usual, key in ((column, SAMPLE_COLUMNS, "column"), (label, LABEL_COLUMNS, "label")):
-        name = next((name for name in ((given,) if given else usual) if name in schema.names), None)
-        if name is None:
-            got = f"got '{given}'" if given else "none has a usual name"
-            raise InputError(
-                f"data.{key} must name a column of '{path}'; {got}. Set it with --set data.{key}=NAME. "
-                f"Known: {', '.join(schema.names)}."
-            )
-        found.append(name)
+def _column(names: list[str], key: str, given: str | None, usual: Sequence[str], path: Path) -> str:
+    """Return the column that the setting `key` names, or the first with a usual name."""
+    found = next((name for name in ((given,) if given else usual) if name in names), None)
+    if found is None:
+        got = f"got '{given}'" if given else "none has a usual name"
+        raise InputError(
+            f"data.{key} must name a column of '{path}'; {got}. Set it with --set data.{key}=NAME. "
+            f"Known: {', '.join(names)}."
+        )
     return found
 
 

@@ -40,12 +40,16 @@ class SketchSpec(NamedSpec):
 
 
 class Auto(SketchSpec):
-    """Convolutions for images, Fourier features for vectors."""
+    """Convolutions for images, Fourier features for vectors, n-grams for texts."""
+
+    def fitting(self, shape: tuple[int, ...]) -> SketchSpec:
+        """Return what fits samples of this shape; texts have none, ()."""
+        cls = (Ngrams, Fourier, Fourier, Convolutions)[min(len(shape), 3)]
+        return cls(name=cls.__name__.lower(), p=self.p)
 
     def build(self, shape: tuple[int, ...], seed: int) -> Sketch:
         """Draw what fits the shape."""
-        fitting = Convolutions if len(shape) == 3 else Fourier
-        return fitting(name=fitting.__name__.lower(), p=self.p).build(shape, seed)
+        return self.fitting(shape).build(shape, seed)
 
 
 class Convolutions(SketchSpec):
