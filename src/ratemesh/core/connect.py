@@ -104,6 +104,7 @@ class Frames:
         # Means and sketch moments turn alike, as columns: one block [√β μ_k, √(ηs) C_k] of each class.
         mu = torch.stack([site.mu for site in sites])[..., None] * means**0.5
         self.F = torch.cat([mu, *self._by_sketch(sites, sketch)], dim=-1) * self.shares[..., None, None]
+        self.V_pool, self.F_pool = self.V.sum(0), self.F.sum(0)
 
     def _by_sketch(self, sites: Sequence[ClassStats], weight: float) -> list[Tensor]:
         """Return the scaled sketch moments (N, K, d, p), zeros where a site has none; nothing if no site has any."""
@@ -117,13 +118,14 @@ class Frames:
 
     def objective(self) -> float:
         """Return F."""
-        return float((self.V.sum(0).square().sum() + self.F.sum(0).square().sum()) / 2)
+        return float((self.V_pool.square().sum() + self.F_pool.square().sum()) / 2)
 
     def turn(self, i: int) -> Tensor:
         """Turn site i towards the sum of the others; return by which orthogonal matrix."""
-        M, G = self.V.sum(0) - self.V[i], self.F.sum(0) - self.F[i]
+        M, G = self.V_pool - self.V[i], self.F_pool - self.F[i]
         Q = polar((M @ self.V[i]).sum(0) + (G @ self.F[i].mT).sum(0) / 2)
         self.V[i], self.F[i] = Q @ self.V[i] @ Q.mT, Q @ self.F[i]
+        self.V_pool, self.F_pool = M + self.V[i], G + self.F[i]
         return Q
 
 
