@@ -210,7 +210,7 @@ def test_a_site_without_sketch_moments_is_told_and_connected() -> None:
 @pytest.mark.parametrize(
     ("Z", "y", "words"),
     [
-        (torch.full((4, 3), torch.nan), [0, 0, 1, 1], "row 0 holds NaN"),
+        (torch.full((4, 3), torch.nan), [0, 0, 1, 1], "row 0 is not"),
         (torch.eye(4), [0, 0, 1, 2], "class '1' has 1"),
         (torch.eye(4), [0, 0, 1], r"a label for every feature, shape \(4,\)"),
         (torch.ones(4, 3), [0, 0, 1, 1], "must differ from their mean; row 0"),

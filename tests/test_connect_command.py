@@ -101,7 +101,7 @@ def test_pages_name_classes_without_trusting_them(tmp_path: Path) -> None:
     [
         ({"y_train": None}, "must hold z_train, y_train; it holds"),
         ({"y_train": np.arange(7)}, "y_train of .* must hold a label for every feature"),
-        ({"z_train": np.full((400, 12), np.nan)}, "z_train of .* must be finite; row 0"),
+        ({"z_train": np.full((400, 12), np.nan)}, "z_train of .* must be finite float32 numbers; row 0"),
         ({"z_train": np.zeros((400, 2, 2))}, "z_train of .* must be floats of shape"),
         ({"z_test": np.zeros((80, 5), np.float32)}, "features of one encoder; z_train has 12 columns, z_test 5"),
         ({"y_test": None}, "z_test and y_test, or neither"),

@@ -124,9 +124,9 @@ class Connection:
         names = [f"{i:03d}.safetensors" for i in range(len(self.sites))]
         for site, name in zip(self.sites, names, strict=True):
             write_site(folder / SITES / name, site)
-        maps = {f"map.{i}": W.float() for i, W in enumerate(self.maps)}
-        write_tensors(folder / MAPS, {**maps, **{f"offset.{i}": s.offset.float() for i, s in enumerate(self.sites)}})
-        write_tensors(folder / CLASSIFIER, {key: value.float() for key, value in self.stats.tensors().items()})
+        maps = {f"map.{i}": W for i, W in enumerate(self.maps)}
+        write_tensors(folder / MAPS, {**maps, **{f"offset.{i}": s.offset for i, s in enumerate(self.sites)}})
+        write_tensors(folder / CLASSIFIER, self.stats.tensors())
         about = [
             {"name": s.name, "file": f"{SITES}/{name}", "d": s.d, "samples": s.samples, "classes": list(s.classes)}
             | {"sketch": str(s.sketch) if s.sketch else None}

@@ -59,12 +59,11 @@ def pack_site(site: SiteStatistics, codec: CodecSpec = PACKED) -> bytes:
         return site.sent
     if codec.remembers:
         raise InputError("codec must carry whole statistics; got 'delta', which sends differences. Use another.")
-    stats = ClassStats.from_tensors({key: value.float() for key, value in site.stats.tensors().items()})
     about = About(
         format=FORMAT, name=site.name, classes=site.classes, d=site.d, rule="centred", codec=codec, sketch=site.sketch
     )
-    payload = _stream(about).encode(StatsMessage(stats))
-    tensors = {**payload, "offset": site.offset.float()}
+    payload = _stream(about).encode(StatsMessage(site.stats))
+    tensors = {**payload, "offset": site.offset}
     header = json.dumps(about.model_dump(mode="json", exclude_none=True), ensure_ascii=False, separators=(",", ":"))
     found: bytes = save({key: value.contiguous() for key, value in tensors.items()}, metadata={KEY: header})
     return found

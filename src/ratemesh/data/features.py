@@ -74,13 +74,15 @@ def samples_of(X: Array, what: str) -> Samples:
 
 
 def features_of(Z: Array, what: str) -> Tensor:
-    """Return features (m, d) as a float32 tensor, double precision kept; refuse what is none."""
+    """Return features (m, d) as a float32 tensor; refuse what is none."""
     if Z.dtype.kind != "f" or Z.ndim != 2 or 0 in Z.shape:
         raise InputError(f"{what} must be floats of shape (m, d), neither 0; got {Z.dtype} of shape {Z.shape}.")
+    with np.errstate(over="ignore"):
+        Z = np.array(Z, dtype=np.float32)
     bad = ~np.isfinite(Z).all(1)
     if bad.any():
-        raise InputError(f"{what} must be finite; row {int(bad.argmax())} holds NaN or infinity. Leave it out.")
-    return torch.from_numpy(np.array(Z, dtype=np.float64 if Z.dtype == np.float64 else np.float32))
+        raise InputError(f"{what} must be finite float32 numbers; row {int(bad.argmax())} is not. Leave it out.")
+    return torch.from_numpy(Z)
 
 
 def words_of(y: Array, rows: int, what: str) -> Array:
@@ -92,7 +94,7 @@ def words_of(y: Array, rows: int, what: str) -> Array:
 
 
 def _labelled(found: dict[str, Array], part: str, path: Path) -> Labelled:
-    Z = features_of(found[f"z_{part}"], f"z_{part} of '{path}'").float()
+    Z = features_of(found[f"z_{part}"], f"z_{part} of '{path}'")
     words = words_of(found[f"y_{part}"], len(Z), f"y_{part} of '{path}'")
     fine = found.get(f"fine_{part}")
     return Labelled(Z, words, None if fine is None else words_of(fine, len(Z), f"fine_{part} of '{path}'"))
