@@ -1,8 +1,8 @@
 """How well the sites of a connection understand each other: site j judges and searches what site i says.
 
-Accuracies are by nearest subspace, fitted to the judge's own statistics alone, on held-out samples of classes that
-both hold. Retrieval is the part of samples whose nearest neighbour at the other site is of their class; in every class
-samples are searched and ask by turns, so that sites that hold the same samples do not find them by themselves.
+Both on held-out samples of classes that both sites hold. Accuracies are by nearest subspace, fitted to the judge's own
+statistics alone. Retrieval is the part of samples whose nearest neighbour at the other site is of their class; in every
+class samples are searched and ask by turns, so that sites that hold the same samples do not find them by themselves.
 """
 
 import math
@@ -62,6 +62,7 @@ def _pair(
     if there is None or Z is None or gallery is None:
         return found
     asking, searched = _by_turns(here.words)[1], _by_turns(there.words)[0]
+    asking = asking[shared[asking]]
     near = searched[(Z[asking] @ gallery[searched].mT).argmax(1).numpy()]
     for key in ("words", "fine"):
         wanted, labels = getattr(here, key), getattr(there, key)
