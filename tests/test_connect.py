@@ -146,7 +146,10 @@ def test_sketches_fit_what_samples_are() -> None:
     Z, y = torch.randn(20, 4, generator=draw), np.arange(20) % 2
     texts = ["one", "two two", "three", "four four"] * 5
     images, vectors = torch.rand(20, 9, 9, generator=draw), torch.rand(20, 5, generator=draw)
-    for X, name, shape in ((texts, "ngrams", ()), (images, "convolutions", (1, 9, 9)), (vectors, "fourier", (5,))):
+    photos = torch.rand(20, 9, 9, 3, generator=draw)
+    cases = ((texts, ()), (np.array(texts), ()), (images, (1, 9, 9)), (photos, (3, 9, 9)), (vectors, (5,)))
+    for X, shape in cases:
+        name = ("ngrams", "fourier", "", "convolutions")[len(shape)]
         found = SiteStatistics.of(Z, y, X=X).sketch
         assert found is not None
         assert (found.spec.name, found.shape) == (name, shape)

@@ -159,9 +159,8 @@ def _sketched(X: Any, sketch: Any, seed: int, rows: int, name: str) -> tuple[Ske
     """Return which sketch of the samples is taken, and the sketch (m, p)."""
     if X is None or sketch is None:
         return None, None
-    samples: Samples = X if isinstance(X, Tensor) else samples_of(np.asarray(X), f"samples of '{name}'")
-    if isinstance(samples, Tensor) and samples.ndim == 3:
-        samples = samples[:, None]  # as files of images without channels are read
+    texts = isinstance(X, list | tuple) and all(isinstance(text, str) for text in X)
+    samples: Samples = X if texts else samples_of(np.asarray(X), f"samples of '{name}'")
     if len(samples) != rows:
         raise InputError(f"samples of '{name}' must be one a feature, {rows}; got {len(samples)}.")
     shape = tuple(samples.shape[1:]) if isinstance(samples, Tensor) else ()
