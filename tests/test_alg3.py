@@ -63,7 +63,7 @@ def test_with_all_labels_everywhere_it_is_algorithm_1() -> None:
         torch.testing.assert_close(a.edges.Y, b.edges.Y, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("settings", [PRINTED, {}], ids=["as printed", "default"])
+@pytest.mark.parametrize("settings", [PRINTED, {"gauge": {"sketch": 0}}], ids=["as printed", "with gauge"])
 def test_bytes_are_those_of_the_formula_and_grow_with_the_labels_held(settings: dict[str, object]) -> None:
     """Remark 4: |K_i|·d(d+1)/2 numbers to everyone that gets them; here numbers have eight bytes."""
     nodes = make_nodes(LABELS)

@@ -18,6 +18,7 @@ LAYERS = [
     {"methods"},
     {"engines"},
     {"experiment"},
+    {"connection"},
     {"report"},
     {"studies"},
     {"cli"},

@@ -1,5 +1,6 @@
 """ratemesh: encoders that never share data, weights or architectures, in one representation space."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ratemesh._version import __version__
@@ -11,15 +12,20 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import NearestSubspace
 
 if TYPE_CHECKING:
+    from ratemesh.connection.connection import Connection, connect
+    from ratemesh.connection.site import SiteStatistics
     from ratemesh.experiment.experiment import run
 
 __all__ = [
     "ClassStats",
+    "Connection",
     "NearestSubspace",
     "OwnGaussians",
+    "SiteStatistics",
     "__version__",
     "align",
     "coding_rate",
+    "connect",
     "consensus_loss",
     "mcr2_loss",
     "rate_reduction",
@@ -27,10 +33,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # `run` brings configuration, data and engines along; who wants only the loss does not wait for them.
-    if name == "run":
-        from ratemesh.experiment.experiment import run
+LAZY = {
+    "Connection": "ratemesh.connection.connection",
+    "SiteStatistics": "ratemesh.connection.site",
+    "connect": "ratemesh.connection.connection",
+    "run": "ratemesh.experiment.experiment",
+}
+"""What brings configuration, data and engines along; who wants only the loss does not wait for them."""
 
-        return run
+
+def __getattr__(name: str) -> Any:
+    if name in LAZY:
+        return getattr(import_module(LAZY[name]), name)
     raise AttributeError(f"module 'ratemesh' has no attribute '{name}'")

@@ -14,6 +14,7 @@ import ratemesh
 from ratemesh.cli import screen
 from ratemesh.cli.bench import app as bench_app
 from ratemesh.cli.clusters import clusters
+from ratemesh.cli.connect import connect, stats
 from ratemesh.cli.data import app as data_app
 from ratemesh.cli.mesh import certs_app, launch, node, router
 from ratemesh.cli.options import ConfigFile, DataDir, Set, group, overrides
@@ -218,7 +219,7 @@ def report(
     screen.say(f"Report: {written.page} ({', '.join(written.runs)})")
 
 
-for command in (theory, reproduce, table1, clusters, node, router, launch):
+for command in (theory, reproduce, table1, clusters, stats, connect, node, router, launch):
     app.command()(command)
 app.add_typer(bench_app)
 app.add_typer(certs_app)

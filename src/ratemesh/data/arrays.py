@@ -187,3 +187,15 @@ def _member(archive: zipfile.ZipFile, key: str, wanted: Sequence[str], path: Pat
         array: Array = np.lib.format.read_array(file, allow_pickle=False)
         file.read()  # to the end, so that the archive's own checksum is looked at
     return array
+
+
+def read_npz(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> dict[str, Array]:
+    """Read arrays of these names, those that may be left out only where they are there; see `Npz.decode`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            there = [key for key in may if f"{key}.npy" in archive.namelist()]
+            return {key: _member(archive, key, must, path) for key in [*must, *there]}
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"'{path}' must be a readable .npz file ({error}). Write it with numpy.savez.") from None

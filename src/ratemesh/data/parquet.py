@@ -72,6 +72,30 @@ def _parts(path: Path) -> list[list[Path]]:
     return [every]
 
 
+def read_columns(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> dict[str, Array]:
+    """Read columns of a table, those that may be left out only where they are there: lists as (m, p), pictures decoded.
+
+    Single numbers and words come as (m,).
+    """
+
+    def choose(names: list[str], path: Path) -> list[str]:
+        if lacking := [name for name in must if name not in names]:
+            raise InputError(f"'{path}' must hold columns {', '.join(must)}; {', '.join(lacking)} not among {names}.")
+        return [name for name in (*must, *may) if name in names]
+
+    table = _read([path], choose)
+    where, types = f"'{path}'", _pyarrow().types
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if types.is_nested(column.type) or types.is_binary(column.type):
+            found[name] = _samples([column], None, where)[0]
+        elif column.null_count:
+            raise InputError(f"column {name} of {where} must have no gaps; {column.null_count} are missing.")
+        else:
+            found[name] = np.array(column.to_pylist())
+    return found
+
+
 def _pyarrow() -> Any:
     try:
         import pyarrow

@@ -40,12 +40,17 @@ class SketchSpec(NamedSpec):
 
 
 class Auto(SketchSpec):
-    """Convolutions for images of at least 3×3, Fourier features for all else that has a shape."""
+    """Convolutions for images of at least 3×3, n-grams for texts, Fourier features for all else."""
+
+    def fitting(self, shape: tuple[int, ...]) -> SketchSpec:
+        """Return what fits samples of this shape; texts have none, ()."""
+        image = len(shape) == 3 and min(shape[1:]) >= 3
+        cls = Convolutions if image else Fourier if shape else Ngrams
+        return cls(name=cls.__name__.lower(), p=self.p)
 
     def build(self, shape: tuple[int, ...], seed: int) -> Sketch:
         """Draw what fits the shape."""
-        fitting = Convolutions if len(shape) == 3 and min(shape[1:]) >= 3 else Fourier
-        return fitting(name=fitting.__name__.lower(), p=self.p).build(shape, seed)
+        return self.fitting(shape).build(shape, seed)
 
 
 class Convolutions(SketchSpec):

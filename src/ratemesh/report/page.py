@@ -84,7 +84,7 @@ def render(runs: Sequence[Run], notes: Sequence[str], figures: Mapping[str, Draw
     costs = [cost_of(run) for run in runs]
     known = [run for run in runs if run.metrics]
     beside = _beside_paper(runs)
-    page = _environment().get_template("page.html")
+    page = environment().get_template("page.html")
     return page.render(
         title=title(runs),
         summary=summary(runs, costs),
@@ -106,7 +106,7 @@ def render(runs: Sequence[Run], notes: Sequence[str], figures: Mapping[str, Draw
     )
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
     """Return where templates find what they need; text is escaped, so nothing in a run folder can break a page."""
     found = Environment(
         loader=PackageLoader("ratemesh.report"),

@@ -1,0 +1,1 @@
+"""Encoders that were trained elsewhere, brought into one space by their class statistics."""
