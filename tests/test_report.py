@@ -64,7 +64,7 @@ def test_the_summary_says_what_came_out(smoke: Path, copy: Copy) -> None:
     words = page(smoke, worse, close).text
     assert "Neighbours agree best in close: they end 0.001 apart" in words
     assert "Classes overlap least in smoke: by 0." in words
-    assert "A round of smoke sends 11 kB in all; D-SGD with these encoders would send" in words
+    assert "A round of smoke sends 19 kB in all; D-SGD with these encoders would send" in words
 
 
 def test_what_nodes_understand_has_a_section_with_its_numbers(smoke: Path, copy: Copy) -> None:
