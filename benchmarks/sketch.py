@@ -13,7 +13,7 @@ from ratemesh.experiment.plan import Plan
 from ratemesh.messages.codecs import PACKED
 from ratemesh.messages.statistics import message_bytes
 
-NODES, SAMPLES = 2, 1000
+NODES, SAMPLES = 2, 2500
 CLASSES, WIDTH, P = 10, 128, 48
 
 

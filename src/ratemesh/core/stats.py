@@ -142,10 +142,9 @@ class ClassStats:
             return cls(V, mu, m)
         check_sketch(H, len(y))
         H = H.to(Z.dtype)
-        R = groups.pad(H)  # (G, c, p)
-        squares = groups.pad(H.square().sum(1, keepdim=True))
-        sums = groups.sum_by_class(torch.cat([R, squares], dim=2).sum(dim=1))
-        return cls(V, mu, m, SketchMoments.of(groups.sum_by_class(P.mT @ R), sums, per, mu))
+        R = groups.pad(torch.cat([H, H.square().sum(1, keepdim=True)], dim=1))  # (G, c, p + 1)
+        products, sums = groups.sum_by_class(P.mT @ R[:, :, :-1]), groups.sum_by_class(R.sum(dim=1))
+        return cls(V, mu, m, SketchMoments.of(products, sums, per, mu))
 
     @classmethod
     def without_means(cls, V: Tensor, m: Tensor) -> "ClassStats":
