@@ -64,7 +64,7 @@ def test_the_terminal_s_columns_are_those_of_the_table(capsys: pytest.CaptureFix
     accuracies = [f"{100 * metrics[key]:.1f} %" for key in ("acc_own", "acc_cross", "retrieval_cross", "acc_average")]
     geometry = [f"{metrics[key]:.3f}" for key in ("disagreement", "overlap")]
     ranks = f"{metrics['rank_min']:.1f}–{metrics['rank_max']:.1f}"
-    assert line.split()[-13:] == " ".join([*accuracies, *geometry, ranks, "44.2 kB"]).split()
+    assert line.split()[-13:] == " ".join([*accuracies, *geometry, ranks, "76.1 kB"]).split()
 
 
 def test_a_partial_run_shows_the_label_aware_accuracy_and_fits_a_narrow_terminal(

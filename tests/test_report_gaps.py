@@ -23,7 +23,8 @@ def test_costs_agree_with_the_formulas(smoke: Path) -> None:
     network = ENCODERS["mlp"](name="mlp", hidden=(32,)).network((16,), d)
     assert cost.full == cost.held == directed * K * d * d * 4
     assert cost.packed == directed * K * d * (d + 1) // 2 * 4
-    assert cost.measured == cost.packed + directed * 4 * (K + K * d + 1)  # counts, class means, hops
+    sketch = K * (d * 48 // 2 + 48 + 3 * 4)  # C in four bits, its means in eight, two scales, a variance
+    assert cost.measured == cost.packed + directed * (4 * (K + K * d + 1) + sketch)  # counts, class means, hops
     assert cost.dsgd == cost.dsgd_alike == directed * 4 * sum(p.numel() for p in network.parameters())
     assert cost.seconds > 0
     assert cost.notes == ()

@@ -254,7 +254,9 @@ def test_switches_that_are_off_have_no_name():
         == ""
     )
     assert CouplingSpec(schedule="ramp").label() == "ramp coupling"
-    assert GaugeSpec(means=0).label() == "gauge"
+    assert GaugeSpec(means=0, sketch=0).label() == "gauge"
+    assert GaugeSpec(sketch=0).label() == "gauge with class means"
+    assert GaugeSpec().label() == "gauge with class means and sketch"
     assert RobustSpec(fold="trimmed").label() == "trimmed over neighbours"
     assert Alg1(warm_start=WarmStartSpec(epochs=3)).epochs_before == 3
     assert METHODS["dsgd"](name="dsgd").epochs_before == 0
