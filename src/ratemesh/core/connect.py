@@ -111,7 +111,7 @@ class Frames:
         like = next((site.sketch for site in sites if site.sketch), None)
         if like is None:
             return []
-        C = torch.stack([site.sketch.C if site.sketch else torch.zeros_like(like.C) for site in sites])
+        C = torch.stack([_signal(site, site.sketch) if site.sketch else torch.zeros_like(like.C) for site in sites])
         size = (C * self.shares[..., None, None]).square().sum()
         scale = self.V.square().sum() / size.clamp(min=torch.finfo(C.dtype).tiny)
         return [C * (weight * scale) ** 0.5] if bool(size > 0) else []
@@ -127,6 +127,11 @@ class Frames:
         self.V[i], self.F[i] = Q @ self.V[i] @ Q.mT, Q @ self.F[i]
         self.V_pool, self.F_pool = M + self.V[i], G + self.F[i]
         return Q
+
+
+def _signal(site: ClassStats, sketch: SketchMoments) -> Tensor:
+    """Return the sketch moments (K, d, p), each class as far as it is no sampling noise, as `align` counts them."""
+    return sketch.C * sketch.signal(site.spread(), site.m).sqrt()[:, None, None]
 
 
 def _one_by_one(sites: Sequence[ClassStats], order: Sequence[int], means: float, sketch: float) -> list[Tensor]:
