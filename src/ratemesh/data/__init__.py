@@ -1,7 +1,8 @@
 """What each node holds."""
 
-from ratemesh.data.arrays import Npz
+from ratemesh.data.arrays import Npz, Samples
 from ratemesh.data.dataset import Dataset, DatasetSpec, Digits, Subspaces
+from ratemesh.data.intake import Incoming, IntakeSpec
 from ratemesh.data.parquet import Parquet
 from ratemesh.data.partition import (
     Dirichlet,
@@ -38,4 +39,19 @@ PARTITIONS: dict[str, type[PartitionSpec]] = {
     "stratified": Stratified,
 }
 
-__all__ = ["DATASETS", "PARTITIONS", "Dataset", "DatasetSpec", "PartitionSpec", "class_counts", "hold_out"]
+INTAKES: dict[str, type[IntakeSpec]] = {"samples": Samples}
+"""How raw samples become what encoders take; a saved mesh names one."""
+
+__all__ = [
+    "DATASETS",
+    "INTAKES",
+    "PARTITIONS",
+    "Dataset",
+    "DatasetSpec",
+    "Incoming",
+    "IntakeSpec",
+    "PartitionSpec",
+    "Samples",
+    "class_counts",
+    "hold_out",
+]

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ratemesh.data.dataset import Dataset, split
 from ratemesh.data.files import Array, OwnFilesSpec
+from ratemesh.data.intake import Incoming, IntakeSpec
 from ratemesh.errors import InputError
 
 Channels = Literal["auto", "first", "last"]
@@ -199,3 +200,31 @@ def read_npz(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> dict[s
         raise
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"'{path}' must be a readable .npz file ({error}). Write it with numpy.savez.") from None
+
+
+class Samples(IntakeSpec):
+    """Samples that come as encoders take them: arrays and tensors, or x of an .npz file."""
+
+    dtype: str = Field("float32", description="of the samples that encoders were trained on")
+
+    def prepare(self, raw: Any) -> Tensor:
+        """Return arrays or tensors (m, *shape) in the type that encoders were trained on."""
+        X = raw if isinstance(raw, Tensor) else torch.from_numpy(np.require(np.asarray(raw), requirements=["C", "W"]))
+        if tuple(X.shape[1:]) != self.shape:
+            shape = ", ".join(map(str, self.shape))
+            raise InputError(f"X must have shape (m, {shape}), as in training; got {tuple(X.shape)}.")
+        wanted: torch.dtype = getattr(torch, self.dtype)
+        if X.dtype == torch.uint8 and wanted != torch.uint8:
+            raise InputError(f"X must be {self.dtype}, as in training; got uint8. Convert it as you did then.")
+        if wanted == torch.uint8 and X.dtype != torch.uint8:
+            raise InputError(f"X must be uint8 (0..255), as in training; got {X.dtype}. Convert it.")
+        return X.to(wanted)
+
+    def read(self, path: Path) -> Incoming:
+        """Read `x`, or `x_test`, of an .npz file."""
+        found = read_npz(path, (), ("x", "x_test"))
+        if not found:
+            raise InputError(f"'{path}' must hold x, samples to classify; it does not. Write it with numpy.savez(x=…).")
+        key = "x" if "x" in found else "x_test"
+        X = as_samples(found[key], f"{key} of '{path}'", "first")
+        return Incoming(self.prepare(X))

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
+from ratemesh.data.intake import IntakeSpec
 from ratemesh.errors import InputError
 from ratemesh.seeds import generator
 from ratemesh.specs import NamedSpec
@@ -22,7 +23,8 @@ class Dataset:
     into 0..1; uint8 samples may be mapped from a file, so take rows only of what is needed. `classes` (K) are the names
     of the classes, "0".."K-1" where there are no better ones; the digest leaves them out. `ranks` (K,) are the true
     class ranks where they are known, `bases` (K, p, r) the true class subspaces. `fine_train` and `fine_test` (m,) are
-    labels 0..len(fine_classes)-1 of a finer labelling, which training never sees and evaluation asks for.
+    labels 0..len(fine_classes)-1 of a finer labelling, which training never sees and evaluation asks for. `intake` says
+    how new raw samples become such X; None: they come as X are.
     """
 
     X_train: Tensor
@@ -36,6 +38,7 @@ class Dataset:
     fine_train: Tensor | None = None
     fine_test: Tensor | None = None
     fine_classes: tuple[str, ...] = ()
+    intake: IntakeSpec | None = None
 
     def __post_init__(self) -> None:
         if not self.classes:

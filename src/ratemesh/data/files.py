@@ -63,7 +63,9 @@ def _open(entry: Path) -> Dataset | None:
         about = json.loads((entry / "about.json").read_text(encoding="utf-8"))
         classes, fine_classes = (tuple(about[key]) for key in ("classes", "fine_classes"))
         keys = ARRAYS + FINE if fine_classes else ARRAYS
-        held = {key: torch.from_numpy(np.load(entry / f"{key}.npy", mmap_mode="c", allow_pickle=False)) for key in keys}
+        held: dict[str, Any] = {
+            key: torch.from_numpy(np.load(entry / f"{key}.npy", mmap_mode="c", allow_pickle=False)) for key in keys
+        }
         return Dataset(**held, num_classes=len(classes), classes=classes, fine_classes=fine_classes)
     except (OSError, ValueError, KeyError):
         return None
