@@ -20,6 +20,7 @@ LAYERS = [
     {"experiment"},
     {"connection"},
     {"report"},
+    {"mesh"},
     {"studies"},
     {"cli"},
     {"__main__"},

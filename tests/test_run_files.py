@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import next_free
-from ratemesh.experiment.plan import Memory, spaced
+from ratemesh.experiment.memory import Memory
+from ratemesh.experiment.plan import spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder, environment, round_record
 from ratemesh.experiment.storage import (
     plain,

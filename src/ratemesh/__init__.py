@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from ratemesh.connection.connection import Connection, connect
     from ratemesh.connection.site import SiteStatistics
     from ratemesh.experiment.experiment import run
+    from ratemesh.mesh.mesh import Mesh, load
+    from ratemesh.mesh.node import Node
 
 __all__ = [
     "ClassStats",
     "Connection",
+    "Mesh",
     "NearestSubspace",
+    "Node",
     "OwnGaussians",
     "SiteStatistics",
     "__version__",
@@ -27,6 +31,7 @@ __all__ = [
     "coding_rate",
     "connect",
     "consensus_loss",
+    "load",
     "mcr2_loss",
     "rate_reduction",
     "run",
@@ -35,8 +40,11 @@ __all__ = [
 
 LAZY = {
     "Connection": "ratemesh.connection.connection",
+    "Mesh": "ratemesh.mesh.mesh",
+    "Node": "ratemesh.mesh.node",
     "SiteStatistics": "ratemesh.connection.site",
     "connect": "ratemesh.connection.connection",
+    "load": "ratemesh.mesh.mesh",
     "run": "ratemesh.experiment.experiment",
 }
 """What brings configuration, data and engines along; who wants only the loss does not wait for them."""

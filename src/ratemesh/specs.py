@@ -44,13 +44,13 @@ def resolve(table: object, registry: Mapping[str, type[SpecT]], base: type[SpecT
     """Turn a table with a `name` into the Spec that the name stands for.
 
     Args:
-        table: mapping of settings, or a bare name, or an instance (returned as it is).
+        table: mapping of settings, or a bare name, or an instance, which needs no name: it gets that of its class.
         registry: literal dict of the built-in names.
         base: class that a plug-in must derive from.
         where: the key path of the table, for messages.
     """
     if isinstance(table, base):
-        return table
+        return table if table.name else table.model_copy(update={"name": _name_of(type(table), registry)})
     if isinstance(table, str):
         table = {"name": table}
     if not isinstance(table, Mapping):
@@ -63,6 +63,12 @@ def resolve(table: object, registry: Mapping[str, type[SpecT]], base: type[SpecT
     if cls is None:
         raise InputError(f"{where}.name must be a known {base.kind}; got '{name}'. {nearest(name, registry)}")
     return build(cls, dict(table), where)
+
+
+def _name_of(cls: type[NamedSpec], registry: Mapping[str, type[NamedSpec]]) -> str:
+    """Return what a table would call a class."""
+    known = {held: name for name, held in registry.items()}
+    return known.get(cls, f"{cls.__module__}:{cls.__qualname__}")
 
 
 def _import(name: str, base: type[SpecT], where: str) -> type[SpecT]:

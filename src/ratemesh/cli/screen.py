@@ -1,7 +1,6 @@
 """What the terminal shows: progress, tables, a run as it goes, complaints."""
 
 import math
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,60 +8,20 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ratemesh.errors import RatemeshWarning
-from ratemesh.experiment.experiment import Progress as OnRound
 from ratemesh.experiment.trials import Interval, TrialsResult
 from ratemesh.metrics.table import CURVES, EVALUATED, LABEL_AWARE, METRICS, label_of
+from ratemesh.report.progress import Board, console
 from ratemesh.report.wording import DASH, in_bytes
+
+__all__ = ["Board", "console"]  # beside what is in here
 
 BARS = "▁▂▃▄▅▆▇█"
 
-console = Console(soft_wrap=False, highlight=False)
 errors = Console(stderr=True, highlight=False)
-
-
-class Board(Progress):
-    """Progress of one or more runs: bars on a terminal, plain lines elsewhere."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            TextColumn("{task.description:<12}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            disable=not console.is_terminal,
-        )
-
-    def follow(self, name: str, rounds: int) -> OnRound:
-        """Return what a run calls after every round."""
-        task = self.add_task(name, total=rounds, numbers="starting")
-        began = time.monotonic()
-        first: list[int] = []
-
-        def on_round(record: Mapping[str, Any]) -> None:
-            t = record["round"]
-            first.append(t - 1) if not first else None
-            numbers = in_words(record)
-            self.update(task, completed=t, numbers=numbers)
-            if not console.is_terminal:
-                left = (time.monotonic() - began) / (t - first[0]) * (rounds - t)
-                console.print(f"{name}  round {t}/{rounds}  {numbers}  about {left:.0f} s left", soft_wrap=True)
-
-        return on_round
-
-
-def in_words(record: Mapping[str, Any]) -> str:
-    """Return a round's numbers for one line."""
-    distance = record.get("disagreement")
-    apart = "" if distance is None or math.isnan(distance) else f"  disagreement {distance:.3f}"
-    return f"{len(record['nodes'])} nodes  ΔR {record['reduction']:.2f}{apart}"
-
 
 LEGEND = (
     "On held-out samples: a node judges its own features (own) and another node's (cross) by its own class subspaces "

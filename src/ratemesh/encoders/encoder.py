@@ -51,6 +51,11 @@ class EncoderSpec(NamedSpec):
 
     kind: ClassVar[str] = "encoder"
 
+    @property
+    def title(self) -> str:
+        """What people call the network."""
+        return self.name
+
     @abstractmethod
     def network(self, shape: tuple[int, ...], d: int) -> nn.Module:
         """Return the network for samples of `shape` and d outputs, not normalised."""

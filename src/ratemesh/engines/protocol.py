@@ -46,6 +46,9 @@ class Site(Protocol):
     def stats(self) -> Payload:
         """Return the class statistics as `ClassStats.tensors` does, and `sample_passes` so far."""
 
+    def weights(self) -> Payload:
+        """Return the encoder's weights, buffers and gauge by name, on the CPU."""
+
     def cpu_seconds(self) -> Payload:
         """Return `seconds`: the processor's time that the node's rounds have taken since it was made."""
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ratemesh.core.theory import Proportions
-from ratemesh.experiment.plan import Memory, Plan
+from ratemesh.experiment.memory import Memory
+from ratemesh.experiment.plan import Plan
 from ratemesh.graph.clusters import (
     Cluster,
     hops_inside,

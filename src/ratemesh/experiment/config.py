@@ -61,7 +61,7 @@ def preset_for(name: str, method: Any) -> Mapping[str, Any]:
     """
     preset = PRESETS[name]
     base: type[NamedSpec] = MethodSpec
-    named = method.get("name") if isinstance(method, Mapping) else method
+    named = method.get("name") if isinstance(method, Mapping) else method if isinstance(method, str) else None
     if not preset or not named or not isinstance(resolve(method, METHODS, base, "method"), CoupledSpec):
         return preset
     return {**preset, "method": {**preset["method"], "name": named}}
@@ -115,6 +115,7 @@ class Config(Spec):
     seed: int = Field(0, ge=0, description="root of every random draw")
     rounds: int = Field(40, ge=1, description="communication rounds T")
     d: int = Field(128, ge=2, description="dimension of the representation space")
+    names: list[str] = Field([], description="of the nodes, in order; left out: their numbers")
     same_init: bool = Field(False, description="whether nodes of one architecture start from equal weights")
     partition: Annotated[SerializeAsAny[PartitionSpec], _named(PARTITIONS, PartitionSpec, "partition")] = NAMES[
         "partition"
@@ -136,6 +137,10 @@ class Config(Spec):
         """Return a node's architecture: the list is dealt out in turn."""
         return self.encoders[node % len(self.encoders)]
 
+    def name_of(self, node: int) -> str:
+        """Return what people call a node."""
+        return self.names[node] if self.names else str(node)
+
     def to_toml(self) -> str:
         """Return the resolved configuration, every default written out."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
@@ -143,7 +148,7 @@ class Config(Spec):
     def digest(self) -> str:
         """Return a fingerprint of all that decides the results; where data are and how often to save does not."""
         where = {"engine": set(self.engine.placement), "data": {"dir"}}
-        decides = self.model_dump(mode="json", exclude={"output": True, **where})
+        decides = self.model_dump(mode="json", exclude={"output": True, "names": True, **where})
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 

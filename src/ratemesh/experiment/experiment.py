@@ -49,11 +49,7 @@ def run(
         config = load_config(Path(config), overrides)
     elif not isinstance(config, Config):
         config = make_config(config, overrides)
-    plan = Plan(config)
-    plan.check()
-    folder = RunFolder.create(Path(out) if out is not None else next_free(), config)
-    write_json(folder.network, network(plan))
-    return _go_on(plan, folder, progress)
+    return play(Plan(config), out if out is not None else next_free(), progress)
 
 
 def resume(path: str | Path, *, progress: Progress | None = None) -> RunResult:
@@ -61,7 +57,22 @@ def resume(path: str | Path, *, progress: Progress | None = None) -> RunResult:
     folder = RunFolder.existing(Path(path))
     if folder.metrics.exists():
         return RunResult(folder.path, read_json(folder.metrics))
-    plan = Plan(folder.load_config())
+    return _go_on(Plan(folder.load_config()), folder, progress)
+
+
+def play(plan: Plan, out: str | Path, progress: Progress | None = None, *, go_on: bool = False) -> RunResult:
+    """Train what is planned and leave everything in a folder.
+
+    Args:
+        out: the run folder.
+        go_on: whether it may be one of an earlier start, which then goes on; else it must be new or empty.
+    """
+    if go_on and RunFolder(Path(out)).config.is_file():
+        folder = RunFolder(Path(out))
+        return _go_on(plan, folder, progress)
+    plan.check()
+    folder = RunFolder.create(Path(out), plan.config)
+    write_json(folder.network, network(plan))
     return _go_on(plan, folder, progress)
 
 

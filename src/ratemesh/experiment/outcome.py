@@ -12,6 +12,7 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.engines.protocol import Engine, Site, Split
 from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
+from ratemesh.experiment.saved import save_run
 from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
 from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate, glimpse
@@ -105,6 +106,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
         **_turns(plan),
     }
     write_json(folder.network, network(plan, stats))
+    save_run(folder.mesh, plan, stats, engine.ask(Site.weights), metrics)
     write_json(folder.metrics, metrics)
     return metrics
 
@@ -138,7 +140,8 @@ def network(plan: Plan, stats: Sequence[ClassStats] = ()) -> dict[str, Any]:
         spec = config.encoder_of(i)
         node = {
             "index": i,
-            "encoder": spec.name,
+            **({"name": config.names[i]} if config.names else {}),
+            "encoder": spec.title,
             "architecture": str(spec),
             "parameters": plan.parameters[i],
             "samples": len(part),

@@ -1,12 +1,11 @@
 """What all nodes of an experiment agree on, and a node as an engine hosts it, in whatever process."""
 
 import json
-import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,12 @@ from ratemesh.core.stats import balanced_counts
 from ratemesh.core.subspace import SubspaceRule
 from ratemesh.core.theory import theorem1_gaps
 from ratemesh.data import Dataset, class_counts, hold_out
+from ratemesh.encoders import check_width, width_of
 from ratemesh.engines.protocol import SiteFactory, Split
 from ratemesh.engines.rounds import advance
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
+from ratemesh.experiment.memory import BYTES_A_NUMBER, BYTES_A_PARAMETER, Memory, available_memory
 from ratemesh.experiment.storage import read_tensors, write_tensors
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
@@ -31,30 +32,6 @@ from ratemesh.seeds import generator
 from ratemesh.threads import pinned
 from ratemesh.training.local import encode
 from ratemesh.training.protocol import Exchange, Node, Round, start_program
-
-BYTES_A_NUMBER = 4
-BYTES_A_PARAMETER = 16
-"""Weight, gradient and Adam's two moments, four bytes each."""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes that networks take with gradients and optimisers, and bytes that are free."""
-
-    networks: int
-    needed: int
-    free: int
-
-    @property
-    def fits(self) -> bool:
-        """Whether there is room."""
-        return self.needed <= self.free
-
-    def in_words(self, nodes: int) -> str:
-        """Say what is needed and what there is; what to do if it is too little."""
-        remedy = "" if self.fits else ". Take narrower encoders, or a partition with fewer replicas"
-        need = f"{nodes} nodes with {self.networks} networks need {self.needed / 1e9:.3g} GB"
-        return f"{need}, {self.free / 1e9:.1f} GB are free{remedy}"
 
 
 class Plan(SiteFactory):
@@ -117,6 +94,10 @@ class Plan(SiteFactory):
             raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
         if self.data.num_classes < 2:
             raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
+        if self.config.names and len(set(self.config.names)) != self.topology.nodes:
+            raise InputError(
+                f"names must be one a node, all different, {self.topology.nodes} in all; got {self.config.names}."
+            )
         self.check_room(self.topology.nodes)
         check_resolution(torch.float32, self.config.d, self.config.method.eps2)
         if self.config.graph.varies and self.config.method.messages.fixed_graph:
@@ -162,7 +143,7 @@ class Plan(SiteFactory):
         """Return the clusters that the method forms of these nodes; empty for methods that know none."""
         return self.config.method.clusters(self.labels(), self.topology, self.data.num_classes)
 
-    def memory(self, clusters: Sequence[Sequence[int]]) -> "Memory":
+    def memory(self, clusters: Sequence[Sequence[int]]) -> Memory:
         """Estimate what the nodes' networks take, a replica for every cluster that a node is in."""
         nodes = self.topology.nodes
         S = memberships(clusters, nodes) if clusters else [1] * nodes
@@ -172,8 +153,12 @@ class Plan(SiteFactory):
     @cached_property
     def parameters(self) -> list[int]:
         """Numbers of every node's encoder that training changes."""
-        networks = [spec.network(self.shape, self.config.d) for spec in self.config.encoders]
-        counts = [sum(p.numel() for p in network.parameters()) for network in networks]
+        counts = []
+        for i, spec in enumerate(self.config.encoders[: self.topology.nodes]):
+            network = spec.network(self.shape, self.config.d)
+            what = f"encoders[{i}] ({spec.title})"
+            check_width(width_of(network, self.data.X_train[:2], what), self.config.d, what)
+            counts.append(sum(p.numel() for p in network.parameters()))
         return [counts[i % len(counts)] for i in range(self.topology.nodes)]
 
     def node(self, index: int) -> Node:
@@ -266,11 +251,16 @@ class ExperimentSite:
         if most is not None:
             rows = rows[spaced(len(rows), most)]
         labels = {"y": y[rows]} if fine is None else {"y": y[rows], "fine": fine[rows]}
-        return {"Z": encode(self.program.encoder, X[rows]), **labels}
+        encoder = self.program.encoder
+        return {"Z": encode(encoder, X[rows]) if len(rows) else torch.zeros(0, encoder.d), **labels}
 
     def stats(self) -> Payload:
         """Return the class statistics, and `sample_passes` so far."""
         return {**self.program.stats.tensors(), "sample_passes": torch.tensor(self.program.sample_passes)}
+
+    def weights(self) -> Payload:
+        """Return the encoder's weights, buffers and gauge by name, on the CPU."""
+        return {name: value.detach().cpu() for name, value in self.program.encoder.state_dict().items()}
 
     def cpu_seconds(self) -> Payload:
         """Return `seconds`: the processor's time that the rounds have taken in this process."""
@@ -280,13 +270,3 @@ class ExperimentSite:
 def spaced(total: int, most: int) -> Tensor:
     """Return at most `most` positions in 0..total-1, evenly spaced."""
     return torch.linspace(0, total - 1, min(total, most)).round().long()
-
-
-def available_memory() -> int:
-    """Return the bytes that can be had without swapping."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.is_file():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -7,6 +7,7 @@ timing.jsonl           seconds a round, and CPU seconds of all nodes: the part t
 metrics.json           final numbers; there only when the run is complete
 network.json           what nodes hold and train, classes and sample shape; edges, at the end with their disagreement
 features*.safetensors  held-out features before and after training
+mesh/                  what was trained, to be used: see `experiment.saved`
 checkpoints/           states of the last good round, see `checkpoint.json`
 """
 
@@ -46,6 +47,7 @@ class RunFolder:
         self.network = path / "network.json"
         self.features = path / "features.safetensors"
         self.initial_features = path / "features-initial.safetensors"
+        self.mesh = path / "mesh"
         self.checkpoints = path / "checkpoints"
         self.checkpoint = path / "checkpoint.json"
 

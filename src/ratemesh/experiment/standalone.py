@@ -20,6 +20,7 @@ from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import Progress
 from ratemesh.experiment.plan import ExperimentSite, Plan
 from ratemesh.experiment.records import SCHEMA, RunFolder, round_record
+from ratemesh.experiment.saved import save_run
 from ratemesh.experiment.site_files import SiteSpec
 from ratemesh.experiment.storage import write_json
 from ratemesh.graph import Topology
@@ -41,7 +42,7 @@ class SitePlan(Plan):
         shared = spec.shared()
         own = {"data": spec.site.data, "encoders": spec.site.encoder and [spec.site.encoder]}
         table = shared.model_dump(mode="json", exclude_none=True) | {k: v for k, v in own.items() if v}
-        super().__init__(make_config(table))
+        super().__init__(make_config({**table, "names": sorted(spec.peers, key=spec.peers.__getitem__)}))
         spec.check(self.topology.nodes)
         if shared.method.messages.needs_every:
             raise InputError(
@@ -173,6 +174,7 @@ def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
         "wire_bytes_total": sum(record["wire_bytes"] for record in records),
         "sample_passes": site.program.sample_passes,
     }
+    save_run(folder.mesh, site.plan, [site.program.stats], [site.weights()], summary, site.index)
     write_json(folder.path / "summary.json", summary)
     return summary
 

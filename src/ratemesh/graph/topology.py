@@ -233,6 +233,19 @@ class Schedule(TopologySpec):
         return start, of_edges(self.nodes, (tuple(edge) for edge in edges))
 
 
+class EdgeList(TopologySpec):
+    """Edges as they are listed."""
+
+    edges: tuple[tuple[int, int], ...] = Field(description="pairs of node numbers, e.g. [[0, 1], [1, 2]]")
+
+    def draw(self, seed: int) -> Topology:
+        """Return the listed edges."""
+        outside = [list(edge) for edge in self.edges if not 0 <= min(edge) <= max(edge) < self.nodes]
+        if outside:
+            raise InputError(f"graph.edges must join nodes in 0..{self.nodes - 1}; got {outside[0]}.")
+        return of_edges(self.nodes, self.edges)
+
+
 def of_edges(nodes: int, edges: Iterable[tuple[int, int]]) -> Topology:
     """Return the topology with these edges; direction, repeats and loops do not count."""
     return Topology(nodes, tuple(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]})))
@@ -241,6 +254,7 @@ def of_edges(nodes: int, edges: Iterable[tuple[int, int]]) -> Topology:
 TOPOLOGIES: dict[str, type[TopologySpec]] = {
     "complete": Complete,
     "edge_file": EdgeFile,
+    "edges": EdgeList,
     "empty": Empty,
     "erdos_renyi": ErdosRenyi,
     "grid": Grid,

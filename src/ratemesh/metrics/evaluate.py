@@ -44,7 +44,7 @@ class Learned:
         stats: each node's statistics over its own training data.
         Z_train: (m_i, d) each node's features of its own training samples.
         y_train: (m_i,) their labels.
-        test: held-out samples, opened once.
+        test: held-out samples, opened once; may have none.
         edges: the communication graph.
         validation: samples held out of every node's own, to choose settings by; None where there are none.
     """
@@ -67,14 +67,18 @@ def evaluate(learned: Learned, *, eps2: float, rule: SubspaceRule) -> dict[str, 
     """
     pooled = ClassStats.sum(learned.stats)
     found = _Found()
-    found.numbers |= _judge(learned.stats, learned.test, rule, found)
+    if len(learned.test.y):
+        found.numbers |= _judge(learned.stats, learned.test, rule, found)
+    else:
+        found.undefined.append("accuracies and CKA of test samples: there are none.")
     if learned.validation is not None:
         _judge(learned.stats, learned.validation, rule, _Found(found, "val_"))
     if len(learned.stats) < 2:
         found.undefined.append("disagreement: stats must hold at least two nodes to compare; got 1.")
     if int(pooled.held.sum()) < 2:
         found.undefined.append("overlap: stats must hold at least two classes to compare; got 1.")
-    _probe(learned, found)
+    if len(learned.test.y):
+        _probe(learned, found)
     found.numbers |= _structure(learned, pooled, eps2)
     _compare_class_means(learned, found)
     _compare_nodes(learned, rule, found)
@@ -91,7 +95,7 @@ def glimpse(stats: Sequence[ClassStats], parts: Mapping[str, HeldOut | None], ru
     """
     found = _Found()
     for prefix, held in parts.items():
-        if held is None:
+        if held is None or not len(held.y):
             continue
         part, nodes = _Found(found, prefix), language.compared(len(stats))
         part.add(accuracies(stats, held.Z, held.y, rule))
@@ -185,14 +189,14 @@ def _probe(learned: Learned, found: _Found) -> None:
 def _structure(learned: Learned, pooled: ClassStats, eps2: float) -> dict[str, Any]:
     """Return what follows from second moments: consensus, orthogonality, ranks and rates, nodes pooled."""
     ranks = geometry.effective_rank(pooled.V[pooled.held])
-    held_out = (ClassStats.of(Z, learned.test.y, pooled.num_classes, unit=False) for Z in learned.test.Z)
+    held_out = ClassStats.sum(ClassStats.of(Z, learned.test.y, pooled.num_classes, unit=False) for Z in learned.test.Z)
     return {
         "disagreement": geometry.disagreement(learned.stats, learned.edges),
         "overlap": geometry.overlap(pooled),
         "rank_min": float(ranks.min()),
         "rank_max": float(ranks.max()),
         **rate_reduction(pooled, eps2).numbers(),
-        "reduction_test": float(rate_reduction(ClassStats.sum(held_out), eps2).reduction),
+        "reduction_test": float(rate_reduction(held_out, eps2).reduction) if len(learned.test.y) else math.nan,
     }
 
 
@@ -222,8 +226,9 @@ def _compare_nodes(learned: Learned, rule: SubspaceRule, found: _Found) -> None:
     draw = torch.Generator().manual_seed(0)  # one shuffle for all runs, so that runs compare
     # Rank 0 asks for nearest class means; subspaces then go by energy.
     whole = replace(geometry.WHOLE, energy=rule.energy, rank=rule.rank or None)
-    found.number("cka_paired", lambda: geometry.cka_paired(Z))
-    found.number("cka_paired_debiased", lambda: geometry.cka_paired(Z, debiased=True))
+    if len(shared):
+        found.number("cka_paired", lambda: geometry.cka_paired(Z))
+        found.number("cka_paired_debiased", lambda: geometry.cka_paired(Z, debiased=True))
     found.numbers["cka_paired_n"] = len(shared)
     found.measured("cka_unpaired", lambda: geometry.cka_unpaired(own, draw))
     found.number("principal_angle_mean", lambda: geometry.mean_principal_angle(learned.stats, learned.edges, whole))
