@@ -149,7 +149,7 @@ def test_bad_settings_name_key_value_and_remedy(table, message):
         graph_of(table)
 
 
-@pytest.mark.parametrize("name", sorted(set(TOPOLOGIES) - {"edge_file", "schedule"}))
+@pytest.mark.parametrize("name", sorted(set(TOPOLOGIES) - {"edge_file", "edges", "schedule"}))
 def test_every_name_resolves(name):
     assert type(graph_of({"name": name, "nodes": 4})) is TOPOLOGIES[name]
 

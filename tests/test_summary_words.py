@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratemesh.cli.screen import in_words, sparkline
+from ratemesh.cli.screen import sparkline
 from ratemesh.experiment.storage import write_json
 from ratemesh.experiment.trials import Interval
 from ratemesh.metrics.table import LABEL_AWARE
 from ratemesh.report.figures.style import listed
 from ratemesh.report.folders import DIFFERS, open_runs, open_trials
 from ratemesh.report.page import flattened
+from ratemesh.report.progress import in_words
 from ratemesh.report.runs import Run, number
 from ratemesh.report.summary import Cost, summary, title
 from ratemesh.report.wording import in_bytes, in_count, in_digits, in_percent, judged, own_cells, written
