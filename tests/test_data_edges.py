@@ -78,12 +78,12 @@ def test_a_table_whose_path_is_a_broken_link_is_refused_in_words(tmp_path: Path)
 def test_a_path_is_read_by_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "a.parquet").write_bytes(b"")
-    kinds = {"tables": "Parquet", "A.NPZ": "Npz", "b.parquet": "Parquet", ".": "Folder"}
+    kinds = {"tables": "Parquet", "A.NPZ": "Npz", "b.parquet": "Parquet", "c.csv": "Csv", ".": "Folder"}
     assert {name: type(own_files(tmp_path / name)).__name__ for name in kinds} == kinds
     with pytest.raises(
-        InputError, match=r"must be an \.npz or \.parquet file, or a folder of pictures; got '.*a\.csv'"
+        InputError, match=r"must be an \.npz, \.parquet or \.csv file, or a folder of pictures; got '.*a\.txt'"
     ):
-        own_files(tmp_path / "a.csv")
+        own_files(tmp_path / "a.txt")
 
 
 def test_a_training_and_a_test_table_of_other_types_are_refused(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from ratemesh.data.partition import (
     class_counts,
     hold_out,
 )
-from ratemesh.data.pictures import Folder
+from ratemesh.data.pictures import Folder, Pictures
 from ratemesh.data.published import Cifar10, Cifar100, Mnist
+from ratemesh.data.tables import Csv, Table
 
 DATASETS: dict[str, type[DatasetSpec]] = {
     "digits": Digits,
@@ -27,6 +28,7 @@ DATASETS: dict[str, type[DatasetSpec]] = {
     "npz": Npz,
     "folder": Folder,
     "parquet": Parquet,
+    "csv": Csv,
 }
 """The data sets that a configuration can name; embedded ones first, so that everything runs offline."""
 
@@ -39,7 +41,7 @@ PARTITIONS: dict[str, type[PartitionSpec]] = {
     "stratified": Stratified,
 }
 
-INTAKES: dict[str, type[IntakeSpec]] = {"samples": Samples}
+INTAKES: dict[str, type[IntakeSpec]] = {"samples": Samples, "pictures": Pictures, "table": Table}
 """How raw samples become what encoders take; a saved mesh names one."""
 
 __all__ = [

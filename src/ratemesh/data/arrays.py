@@ -22,6 +22,8 @@ from ratemesh.errors import InputError
 Channels = Literal["auto", "first", "last"]
 KEYS = ("x_train", "x_test", "y_train", "y_test")
 FINE_KEYS = ("fine_train", "fine_test")
+EXACT = 2**24
+"""Up to here float32 holds every whole number."""
 
 
 def as_dataset(
@@ -42,21 +44,28 @@ def as_dataset(
     """
     names = ("training ", "test ") if len(X) == 2 else ("",)
     samples = [as_samples(A, f"{name}samples of {where}", channels) for A, name in zip(X, names, strict=True)]
-    sizes = {f"{name}sample": len(A) for A, name in zip(samples, names, strict=True)}
+    return labelled([torch.from_numpy(A) for A in samples], y, where, test_fraction, fine)
+
+
+def labelled(
+    X: Sequence[Tensor], y: Sequence[Array], where: str, test_fraction: float = 0.0, fine: Sequence[Array] = ()
+) -> Dataset:
+    """Return the same for samples that are as they should be; see `as_dataset`."""
+    names = ("training ", "test ") if len(X) == 2 else ("",)
+    sizes = {f"{name}sample": len(A) for A, name in zip(X, names, strict=True)}
     targets, classes = _coded(y, sizes, "label", where)
     finer, fine_classes = _coded(fine, sizes, "fine label", where) if fine else ((None,) * len(X), ())
-    tensors = [torch.from_numpy(A) for A in samples]
     if len(X) == 1:
-        data = split(tensors[0], targets[0], test_fraction, len(classes), 0, finer[0])
+        data = split(X[0], targets[0], test_fraction, len(classes), 0, finer[0])
         if not len(data.y_test):
             raise InputError(f"data.test_fraction must hold out a sample of {where}; got {test_fraction}. Raise it.")
         return replace(data, classes=classes, fine_classes=fine_classes)
-    kinds = [f"{A.shape[1:]} {A.dtype}" for A in samples]
+    kinds = [f"{tuple(A.shape[1:])} {str(A.dtype).removeprefix('torch.')}" for A in X]
     if kinds[0] != kinds[1]:
         got = " and ".join(kinds)
         raise InputError(f"{where} must hold training and test samples of one shape and kind; got {got}.")
     return Dataset(
-        *(tensors[0], targets[0], tensors[1], targets[1]),
+        *(X[0], targets[0], X[1], targets[1]),
         num_classes=len(classes),
         classes=classes,
         fine_train=finer[0],
@@ -90,10 +99,13 @@ def _coded(
 def as_samples(X: Array, what: str, channels: Channels = "auto") -> Array:
     """Return vectors as (m, p) and images as (m, C, H, W), uint8 or float32.
 
-    Of four axes (m, a, b, c) the shorter of a and c counts the channels, a in doubt, unless `channels` says it.
+    Of four axes (m, a, b, c) the shorter of a and c counts the channels, a in doubt, unless `channels` says it. Other
+    whole numbers, and yes and no, become float32, which must hold them exactly.
     """
-    if X.dtype != np.uint8 and X.dtype.kind != "f":
-        raise InputError(f"{what} must be uint8 (0..255) or float; got {X.dtype}. Save them as one of these.")
+    if X.dtype != np.uint8 and X.dtype.kind not in "fiub":
+        raise InputError(
+            f"{what} must be numbers; got {X.dtype}. Save them as uint8 (0..255), other integers or floats."
+        )
     if not 2 <= X.ndim <= 4 or 0 in X.shape:
         shapes = "(m, p), (m, H, W), (m, H, W, C) or (m, C, H, W)"
         raise InputError(f"{what} must have shape {shapes}, no axis empty; got {X.shape}.")
@@ -101,6 +113,12 @@ def as_samples(X: Array, what: str, channels: Channels = "auto") -> Array:
         X = X[:, None]
     elif X.ndim == 4 and (channels == "last" or (channels == "auto" and X.shape[3] < X.shape[1])):
         X = X.transpose(0, 3, 1, 2)
+    if X.dtype.kind in "iu" and X.dtype.itemsize > 2 and (X.min() < -EXACT or X.max() > EXACT):
+        worst = max(X.min(), X.max(), key=lambda value: abs(int(value)))
+        raise InputError(
+            f"{what} must be whole numbers that float32 holds exactly, within ±{EXACT:,}; got {worst}. Scale them, or "
+            "save them as floats."
+        )
     if X.dtype != np.uint8:
         X = X.astype(np.float32)
         bad = ~np.isfinite(X.reshape(len(X), -1)).all(1)
@@ -150,7 +168,7 @@ class Npz(OwnFilesSpec):
     def decode(self, path: Path) -> Dataset:
         """Read samples and labels; nothing in the file is executed, nothing unpacked that its header does not announce.
 
-        Samples are uint8 or float, (m, p), (m, H, W), (m, H, W, C) or (m, C, H, W); labels are numbers or words, (m,),
+        Samples are numbers, (m, p), (m, H, W), (m, H, W, C) or (m, C, H, W); labels are numbers or words, (m,),
         and so are labels by a finer labelling, where there is one.
         """
         try:

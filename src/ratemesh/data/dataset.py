@@ -100,6 +100,20 @@ def by_fine_labels(data: Dataset) -> Dataset:
     )
 
 
+def in_order(data: Dataset, classes: tuple[str, ...], where: str) -> Dataset:
+    """Return the data with these classes, in this order; one of them may have no samples, as at a site of a mesh."""
+    if len(set(classes)) < len(classes):
+        raise InputError(f"data.classes must name every class once; got {list(classes)}. Drop repeats.")
+    if unknown := [name for name in data.classes if name not in classes]:
+        raise InputError(
+            f"labels of {where} must be among data.classes = {list(classes)}; got '{unknown[0]}'. Add it there, or "
+            "correct the file."
+        )
+    place = torch.tensor([classes.index(name) for name in data.classes])
+    y_train, y_test = place[data.y_train], place[data.y_test]
+    return replace(data, y_train=y_train, y_test=y_test, num_classes=len(classes), classes=classes)
+
+
 class DatasetSpec(NamedSpec):
     """Settings of a data set."""
 

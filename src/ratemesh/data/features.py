@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ratemesh.data.arrays import as_labels, as_samples, read_npz
+from ratemesh.data.columns import TEST_NAMES
 from ratemesh.data.files import Array
 from ratemesh.data.parquet import read_columns
-from ratemesh.data.pictures import TEST_NAMES
 from ratemesh.errors import InputError
 
 Samples = Tensor | Sequence[str]

@@ -1,43 +1,42 @@
-"""Parquet tables with a column of pictures or vectors and one of labels."""
+"""Parquet tables with a column of pictures or vectors, or a column a feature, and one of labels."""
 
 import contextlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from ratemesh.data.arrays import as_dataset, bounded
+from ratemesh.data.arrays import as_dataset
+from ratemesh.data.arrow import hugging_face_names, pyarrow, read_parquet, schema_of
 from ratemesh.data.dataset import Dataset
-from ratemesh.data.files import Array, OwnFilesSpec
-from ratemesh.data.pictures import TEST_NAMES, decode_pictures
+from ratemesh.data.files import Array, Intakes
+from ratemesh.data.pictures import Pictures, decode_pictures
+from ratemesh.data.tables import FINE_COLUMN, LABEL_COLUMNS, Table, TableSpec, parts_of
 from ratemesh.errors import InputError
 
 SAMPLE_COLUMNS = ("image", "img", "x", "vector", "features", "embedding")
-LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "y")
-FINE_COLUMN = "fine"
 
 
-class Parquet(OwnFilesSpec):
-    """Your parquet table, or folder of train*.parquet and test*.parquet: pictures or vectors, and labels."""
+class Parquet(TableSpec):
+    """Your parquet table, or folder of train*.parquet and test*.parquet: pictures, vectors or a column a feature."""
 
+    intakes: ClassVar[Intakes] = {"table": Table, "pictures": Pictures}
     column: str | None = Field(None, description="column of the samples; else image, img, x, vector, …")
-    label: str | None = Field(None, description="column of the labels; else label, labels, fine_label, …")
-    fine: str | None = Field(None, description="column of labels by a finer labelling; else fine, if there is one")
     size: int | None = Field(None, ge=1, le=4096, description="scale pictures to size×size")
-    test_fraction: float = Field(0.2, gt=0, lt=1, description="part held out if there is no test file")
 
     def sources(self, path: Path) -> list[Path]:
         """Return all tables."""
-        return [file for files in _parts(path) for file in files]
+        return [file for files in parts_of(path, "parquet") for file in files]
 
     def decode(self, path: Path) -> Dataset:
-        """Read the tables; a sample is a picture file as bytes, or as {bytes, path}, or a list of uint8 or floats."""
-        where = f"'{path}'"
-        tables = [_read(files, self._columns) for files in _parts(path)]
+        """Read the tables; a sample is a picture file as bytes, or as {bytes, path}, or a list of numbers, or a row."""
+        where, parts = f"'{path}'", parts_of(path, "parquet")
+        if self._is_wide(parts[0][0]):
+            return self.table(parts, where)
+        tables = [read_parquet(files, self._columns) for files in parts]
         if len({table.num_columns for table in tables}) > 1:
             raise InputError(
                 f"{where} must hold fine labels of training and test samples, or of neither; only one part has the "
@@ -47,8 +46,21 @@ class Parquet(OwnFilesSpec):
         X = _samples([table.column(0) for table in tables], self.size, where)
         data = as_dataset(X, y, where, "first", self.test_fraction, *fine)
         return replace(
-            data, classes=_named(data.classes, tables[0], 1), fine_classes=_named(data.fine_classes, tables[0], 2)
+            data,
+            classes=_named(data.classes, tables[0], 1),
+            fine_classes=_named(data.fine_classes, tables[0], 2),
+            intake=self._intake(tables[0], tuple(data.X_train.shape[1:])),
         )
+
+    def _is_wide(self, path: Path) -> bool:
+        """Whether a table has a column a feature: no column holds whole samples, or features are named."""
+        return self.column is None and (bool(self.columns) or not any(map(_holds_samples, schema_of(path).types)))
+
+    def _intake(self, table: Any, shape: tuple[int, ...]) -> Pictures | None:
+        """Return how new pictures become samples; vectors come as they are."""
+        if len(shape) == 1:
+            return None
+        return Pictures(name="pictures", shape=shape, scaled=self.size is not None, column=table.column_names[0])
 
     def _columns(self, names: list[str], path: Path) -> list[str]:
         """Return which columns of a table are samples, labels and, where there are any, fine labels."""
@@ -58,18 +70,10 @@ class Parquet(OwnFilesSpec):
         return [_column(names, key, getattr(self, key), known, path) for key, known in asked]
 
 
-def _parts(path: Path) -> list[list[Path]]:
-    """Return the files of the training and the test part, or of the one part that there is."""
-    if not path.is_dir():
-        return [[path]]
-    train = sorted(path.glob("train*.parquet"))
-    tests = [sorted(path.glob(f"{name}*.parquet")) for name in TEST_NAMES]
-    if train and any(tests):
-        return [train, next(filter(None, tests))]
-    every = sorted(path.glob("*.parquet"))
-    if not every:
-        raise InputError(f"data.path must be a .parquet file or a folder of some; '{path}' holds none.")
-    return [every]
+def _holds_samples(kind: Any) -> bool:
+    """Whether values of a type are pictures or vectors, not single numbers."""
+    types = pyarrow().types
+    return bool(types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def read_columns(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> dict[str, Array]:
@@ -83,8 +87,8 @@ def read_columns(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> di
             raise InputError(f"'{path}' must hold columns {', '.join(must)}; {', '.join(lacking)} not among {names}.")
         return [name for name in (*must, *may) if name in names]
 
-    table = _read([path], choose)
-    where, types = f"'{path}'", _pyarrow().types
+    table = read_parquet([path], choose)
+    where, types = f"'{path}'", pyarrow().types
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if types.is_nested(column.type) or types.is_binary(column.type):
@@ -94,37 +98,6 @@ def read_columns(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> di
         else:
             found[name] = np.array(column.to_pylist())
     return found
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError(
-            "data set 'parquet' needs pyarrow, which is not installed. Install it: pip install 'ratemesh[parquet]'"
-        ) from None
-    return pyarrow
-
-
-def _read(files: list[Path], choose: Callable[[list[str], Path], list[str]]) -> Any:
-    """Return a table of the columns that are chosen of those there, read piece by piece and never beyond memory."""
-    arrow = _pyarrow()
-    batches: list[Any] = []
-    total = 0
-    try:
-        for path in files:
-            with arrow.parquet.ParquetFile(path) as file:
-                columns = choose(file.schema_arrow.names, path)
-                for batch in file.iter_batches(1024, columns=columns):
-                    total += batch.nbytes
-                    bounded((total,), 1, f"'{path}'")
-                    batches.append(batch.select(columns))
-        if not batches:
-            raise InputError(f"'{path}' must hold samples; it has no rows.")
-        return arrow.Table.from_batches(batches)
-    except (OSError, arrow.ArrowException) as error:
-        raise InputError(f"'{path}' must be a readable parquet file like the others ({error}).") from None
 
 
 def _column(names: list[str], key: str, given: str | None, usual: Sequence[str], path: Path) -> str:
@@ -141,7 +114,7 @@ def _column(names: list[str], key: str, given: str | None, usual: Sequence[str],
 
 def _samples(columns: list[Any], size: int | None, where: str) -> list[Array]:
     """Return the samples of each part; pictures are decoded together, for one size and one number of channels."""
-    types = _pyarrow().types
+    types = pyarrow().types
     arrays = [column.combine_chunks() for column in columns]
     kind = arrays[0].type
     if any(array.type != kind for array in arrays):
@@ -179,9 +152,9 @@ def _labels(table: Any, index: int, where: str) -> Array:
 
 
 def _named(classes: tuple[str, ...], table: Any, index: int) -> tuple[str, ...]:
-    """Return the names of a column's classes that the Hugging Face convention keeps beside the table, if it does."""
-    with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):
-        about = json.loads((table.schema.metadata or {})[b"huggingface"])
-        names = about["info"]["features"][table.column_names[index]]["names"]
-        return tuple(str(names[int(label)]) for label in classes)
+    """Return the names of a column's classes where they are kept beside the table."""
+    if not classes or not (names := hugging_face_names(table, table.column_names[index])):
+        return classes
+    with contextlib.suppress(ValueError, IndexError):
+        return tuple(names[int(label)] for label in classes)
     return classes

@@ -20,6 +20,7 @@ from ratemesh.data.files import Array, FileSpec, OwnFilesSpec, cached
 from ratemesh.data.known import data_dir, find, verified
 from ratemesh.data.parquet import Parquet
 from ratemesh.data.pictures import Folder
+from ratemesh.data.tables import Csv
 from ratemesh.errors import InputError
 
 MNIST_MOST = 48_000_000
@@ -34,7 +35,7 @@ class KnownSpec(FileSpec):
 
     known: ClassVar[str]
     dir: Path | None = Field(None, description="folder of data sets; else RATEMESH_DATA, else data")
-    path: Path | None = Field(None, description="an .npz or .parquet file or a folder of pictures to read instead")
+    path: Path | None = Field(None, description="an .npz, .parquet or .csv file, or a folder of pictures, instead")
 
     def decoded(self) -> Dataset:
         """Find the files, check them, decode them; or do so with the file that takes their place."""
@@ -115,10 +116,11 @@ def own_files(path: Path) -> OwnFilesSpec:
     """Return the reader that a path's kind calls for, with its usual settings."""
     here = path.expanduser()
     if here.is_dir():
-        return Parquet(path=path) if any(here.glob("*.parquet")) else Folder(path=path)
-    readers: dict[str, type[OwnFilesSpec]] = {".npz": Npz, ".parquet": Parquet}
+        tables = [reader for kind, reader in (("parquet", Parquet), ("csv", Csv)) if any(here.glob(f"*.{kind}"))]
+        return (tables[0] if tables else Folder)(path=path)
+    readers: dict[str, type[OwnFilesSpec]] = {".npz": Npz, ".parquet": Parquet, ".csv": Csv}
     if here.suffix.lower() not in readers:
-        raise InputError(f"data.path must be an .npz or .parquet file, or a folder of pictures; got '{path}'.")
+        raise InputError(f"data.path must be an .npz, .parquet or .csv file, or a folder of pictures; got '{path}'.")
     return readers[here.suffix.lower()](path=path)
 
 

@@ -17,7 +17,7 @@ from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.methods import METHODS, MethodSpec
-from ratemesh.specs import NamedSpec, Spec, build, nearest, resolve
+from ratemesh.specs import NamedSpec, Spec, build, from_here, named_in, nearest, resolve
 from ratemesh.training.coupled import CoupledSpec
 from ratemesh.training.local import LocalSpec
 
@@ -132,6 +132,9 @@ class Config(Spec):
     engine: Annotated[SerializeAsAny[EngineSpec], _named(ENGINES, EngineSpec, "engine")] = NAMES["engine"]
     evaluation: EvaluationSpec = EvaluationSpec()
     output: OutputSpec = OutputSpec()
+    folder: Path | None = Field(
+        None, description="where modules of own classes are; left out: beside the configuration file"
+    )
 
     def encoder_of(self, node: int) -> EncoderSpec:
         """Return a node's architecture: the list is dealt out in turn."""
@@ -146,14 +149,34 @@ class Config(Spec):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def digest(self) -> str:
-        """Return a fingerprint of all that decides the results; where data are and how often to save does not."""
-        where = {"engine": set(self.engine.placement), "data": {"dir"}}
-        decides = self.model_dump(mode="json", exclude={"output": True, "names": True, **where})
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        """Return a fingerprint of all that decides the results; where data are and how often to save does not.
+
+        Of a path only the last name counts: folders may be moved, and be elsewhere on another machine.
+        """
+        where: Any = {"engine": set(self.engine.placement), "data": {"dir"}}
+        where |= dict.fromkeys(("output", "folder", "names"), True)
+        decides = self.model_dump(exclude=where)
+        return hashlib.sha256(json.dumps(decides, sort_keys=True, default=_last_name).encode()).hexdigest()
 
 
-def make_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
-    """Validate a table of settings on top of its preset; overrides are "a.b=value" and win."""
+def _last_name(path: Path) -> str:
+    return path.name
+
+
+def make_config(table: Mapping[str, Any], overrides: Sequence[str] = (), folder: Path | None = None) -> Config:
+    """Validate a table of settings on top of its preset; overrides are "a.b=value" and win.
+
+    Args:
+        folder: where relative paths in the table begin, and modules of own classes are; default the current folder.
+            The table's own `folder` wins.
+    """
+    own = table.get("folder")
+    with named_in(Path(own) if isinstance(own, str | Path) else folder or Path.cwd()) as home:
+        config = _validated(table, overrides)
+    return config.model_copy(update={"folder": home.folder if home.used else None})
+
+
+def _validated(table: Mapping[str, Any], overrides: Sequence[str]) -> Config:
     given = dict(table)
     for override in overrides:
         _override(given, override)
@@ -165,8 +188,8 @@ def make_config(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Conf
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read and validate a TOML file."""
-    return make_config(read_toml(path, "config"), overrides)
+    """Read and validate a TOML file; relative paths in it, and modules of own classes, are beside it."""
+    return make_config(read_toml(path, "config"), overrides, path.absolute().parent)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -180,7 +203,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def _override(table: dict[str, Any], override: str) -> None:
-    """Apply "a.b=value"; the value is TOML, or a plain word."""
+    """Apply "a.b=value"; the value is TOML, or a plain word; paths in it are relative to the current folder."""
     key, equals, text = override.partition("=")
     keys = key.strip().split(".")
     if not equals or not all(keys):
@@ -194,4 +217,4 @@ def _override(table: dict[str, Any], override: str) -> None:
         # `data = "digits"` is short for a table with a name
         table[step] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, Mapping) else {}
         table = table[step]
-    table[keys[-1]] = value
+    table[keys[-1]] = from_here(value)

@@ -7,12 +7,14 @@ from typing import Any
 
 from pydantic import Field
 
+from ratemesh.data import DATASETS, DatasetSpec
+from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines.envelope import RUN_BYTES
 from ratemesh.engines.mailbox import Rules
 from ratemesh.engines.zenoh_link import LinkSpec, TlsSpec
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, make_config, read_toml
-from ratemesh.specs import Spec, build, nearest
+from ratemesh.specs import NamedSpec, Spec, build, named_in, nearest, resolve
 
 
 class OwnSpec(Spec):
@@ -136,26 +138,40 @@ class RouterSpec(MeshSpec):
 
 
 def load_site(path: Path, *, insecure: bool = False) -> SiteSpec:
-    """Read and check a site's file; paths in it are relative to its folder."""
+    """Read and check a site's file; paths in it are relative to its folder, and modules of own classes are there."""
     table = _read(path, insecure)
-    if isinstance(table.get("site"), dict) and isinstance(table["site"].get("out"), str):
-        table["site"]["out"] = str(path.absolute().parent / table["site"]["out"])
-    return build(SiteSpec, table, "")
+    with named_in(path.absolute().parent):
+        if isinstance(site := table.get("site"), dict):
+            kinds: dict[str, tuple[Any, type[NamedSpec]]] = {
+                "data": (DATASETS, DatasetSpec),
+                "encoder": (ENCODERS, EncoderSpec),
+            }
+            for key in kinds.keys() & site.keys():
+                site[key] = _plain(resolve(site[key], *kinds[key], f"site.{key}"))
+        return build(SiteSpec, table, "")
 
 
 def load_router(path: Path, *, insecure: bool = False) -> RouterSpec:
     """Read and check a router's file; paths in it are relative to its folder."""
-    router = build(RouterSpec, _read(path, insecure), "")
+    with named_in(path.absolute().parent):
+        router = build(RouterSpec, _read(path, insecure), "")
     shared = router.shared()
     router.check(shared.graph.build(shared.seed).nodes)
     return router
 
 
 def _read(path: Path, insecure: bool) -> dict[str, Any]:
+    """Read a file, and the run's settings with what they name made absolute: from their own file's folder, or this."""
     table = read_toml(path, "--config")
-    here = path.absolute().parent
-    if isinstance(table.get("config"), str):
-        table["config"] = read_toml(here / table["config"], "config")
-    if isinstance(table.get("tls"), dict):
-        table["tls"] = {name: str(here / str(value)) for name, value in table["tls"].items()}
+    here, run = path.absolute().parent, table.get("config")
+    if isinstance(run, str):
+        here = (here / run).parent
+        run = read_toml(path.absolute().parent / run, "config")
+    if isinstance(run, dict):
+        table["config"] = _plain(make_config(run, folder=here))
     return {**table, "insecure": True} if insecure else table
+
+
+def _plain(spec: Spec) -> dict[str, Any]:
+    """Return settings as a file has them."""
+    return spec.model_dump(mode="json", exclude_none=True)
