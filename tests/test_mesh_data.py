@@ -86,3 +86,28 @@ def test_labels_may_be_places_among_named_classes() -> None:
     held = rm.Mesh([rm.Node(Wide(), X, y)], classes=["c", "a", "b"])._held.data
     assert held.classes == ("c", "a", "b")
     assert torch.equal(held.y_train, torch.from_numpy(y))
+
+
+def test_standardising_is_learned_once_and_kept(tmp_path) -> None:
+    X, y = samples(0)
+    far = X * 100 + 7
+    mesh = rm.Mesh([rm.Node(nets()[0], far[i::2], y[i::2]) for i in (0, 1)], standardise=True)
+    held = mesh._held.data.X_train
+    torch.testing.assert_close(held.mean(0), torch.zeros(6), atol=1e-5, rtol=0)
+    torch.testing.assert_close(held.std(0, correction=0), torch.ones(6), atol=1e-5, rtol=0)
+    mesh.fit(rounds=1, progress=False)
+    mesh.save(tmp_path / "m")
+    np.testing.assert_array_equal(rm.load(tmp_path / "m").encode(far), mesh.encode(far))
+    with pytest.raises(InputError, match="no rows"):
+        rm.Mesh([rm.Node("mlp", np.zeros((9, 2, 2), np.float32), np.arange(9) % 2)], standardise=True)
+
+
+def test_new_frames_may_have_their_columns_in_any_order() -> None:
+    import pandas as pd
+
+    X, y = samples(0)
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    mesh = rm.Mesh([rm.Node(nets()[0], frame, y)]).fit(rounds=1, progress=False)
+    np.testing.assert_array_equal(mesh.encode(frame[list("fedcba")]), mesh.encode(X))
+    with pytest.raises(InputError, match="column 'c'"):
+        mesh.encode(frame[list("abdef")])

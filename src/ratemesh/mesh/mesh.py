@@ -26,7 +26,7 @@ from ratemesh.experiment.saved import CARD, SavedMesh, read_saved
 from ratemesh.experiment.trials import is_trials
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.mesh.judging import scores
-from ratemesh.mesh.node import Node, gathered, names_of, width
+from ratemesh.mesh.node import Node, gathered, names_of, standardised, width
 from ratemesh.report.progress import Board
 from ratemesh.specs import resolve
 from ratemesh.training.local import encode
@@ -41,6 +41,8 @@ class Mesh:
         classes: the labels in the order that is wanted, or names of labels 0..K-1; all that occur unless given.
         d: dimension of the common space; that of the users' networks unless given.
         seed: root of every random draw.
+        standardise: whether rows (m, p) are brought to mean 0 and variance 1, by all nodes' training samples; new
+            samples then go the same way.
         settings: any other setting of a configuration, e.g. `preset="paper"`, `method={"gamma": 2}`, `local={"epochs":
             5}`; see `ratemesh list settings`.
 
@@ -57,6 +59,7 @@ class Mesh:
         *,
         d: int | None = None,
         seed: int = 0,
+        standardise: bool = False,
         **settings: Any,
     ) -> None:
         self.nodes = list(nodes)
@@ -67,7 +70,7 @@ class Mesh:
         names_of(self.nodes)
         self.metrics: dict[str, Any] = {}
         self._graph = _topology(graph, len(self.nodes))
-        self._held = gathered(self.nodes, classes)
+        self._held = standardised(gathered(self.nodes, classes), standardise)
         self._settings = {"seed": seed, "d": width(self.nodes, self._held.data.X_train[:2], d), **settings}
         self._saved: SavedMesh | None = None
 

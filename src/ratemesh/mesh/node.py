@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ratemesh.data import Dataset, IntakeSpec
+from ratemesh.data import Dataset
 from ratemesh.data.objects import Labelled, all_classes, coded, labelled
+from ratemesh.data.tables import Table
 from ratemesh.encoders import EncoderSpec, OwnModule, check_width, width_of
 from ratemesh.errors import InputError
 
@@ -64,10 +65,12 @@ class Held:
     Attributes:
         data: everybody's samples, one node's after the other's; those for evaluation as the test part.
         sizes: training samples of every node.
+        columns: names of a sample's numbers, where they came in frames.
     """
 
     data: Dataset
     sizes: tuple[int, ...]
+    columns: tuple[str, ...] = ()
 
 
 def names_of(nodes: Sequence[Node]) -> list[str]:
@@ -93,7 +96,7 @@ def gathered(nodes: Sequence[Node], classes: Sequence[Any] | None) -> Held:
         raise InputError(f"classes must be at least two different labels; got {known}.")
     X_test, y_test = _joined(tests, known, "eval") if tests else (parts[0].X[:0], torch.zeros(0, dtype=torch.int64))
     data = Dataset(*_joined(parts, known, "y"), X_test, y_test, len(known), classes=tuple(map(str, known)))
-    return Held(data, tuple(len(part.y) for part in parts))
+    return Held(data, tuple(len(part.y) for part in parts), parts[0].columns)
 
 
 def _joined(parts: Sequence[Labelled], classes: Sequence[Any], what: str) -> tuple[Tensor, Tensor]:
@@ -134,8 +137,20 @@ def width(nodes: Sequence[Node], X: Tensor, d: int | None) -> int:
     return wanted
 
 
-def prepared(held: Held, intake: IntakeSpec) -> Held:
-    """Return what nodes hold with all samples gone through an intake."""
-    data = held.data
-    X_test = intake.prepare(data.X_test) if len(data.y_test) else data.X_test.to(torch.float32)
-    return replace(held, data=replace(data, X_train=intake.prepare(data.X_train), X_test=X_test, intake=intake))
+def standardised(held: Held, standardise: bool) -> Held:
+    """Return what nodes hold with an intake for rows by columns: those of a frame, or such as are to be standardised.
+
+    Means and scales are of the training samples of all nodes.
+    """
+    data, columns = held.data, held.columns
+    if not (standardise or columns):
+        return held
+    if data.X_train.ndim != 2:
+        raise InputError(
+            f"standardise must be False for samples that are no rows (m, p); got shape {tuple(data.X_train.shape)}. "
+            "Standardise inside the network."
+        )
+    names = columns or tuple(str(i) for i in range(data.X_train.shape[1]))
+    intake = Table.learned(data.X_train.double().numpy(), names, standardise, fill=False)
+    X_train, X_test = (intake.prepare(X) if len(X) else X.float() for X in (data.X_train, data.X_test))
+    return replace(held, data=replace(data, X_train=X_train, X_test=X_test, intake=intake))
