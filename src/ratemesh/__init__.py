@@ -14,7 +14,8 @@ from ratemesh.core.subspace import NearestSubspace
 if TYPE_CHECKING:
     from ratemesh.connection.connection import Connection, connect
     from ratemesh.connection.site import SiteStatistics
-    from ratemesh.experiment.experiment import run
+    from ratemesh.errors import StopTraining
+    from ratemesh.experiment.experiment import resume, run
 
 __all__ = [
     "ClassStats",
@@ -22,6 +23,7 @@ __all__ = [
     "NearestSubspace",
     "OwnGaussians",
     "SiteStatistics",
+    "StopTraining",
     "__version__",
     "align",
     "coding_rate",
@@ -29,6 +31,7 @@ __all__ = [
     "consensus_loss",
     "mcr2_loss",
     "rate_reduction",
+    "resume",
     "run",
 ]
 
@@ -37,6 +40,8 @@ LAZY = {
     "Connection": "ratemesh.connection.connection",
     "SiteStatistics": "ratemesh.connection.site",
     "connect": "ratemesh.connection.connection",
+    "StopTraining": "ratemesh.errors",
+    "resume": "ratemesh.experiment.experiment",
     "run": "ratemesh.experiment.experiment",
 }
 """What brings configuration, data and engines along; who wants only the loss does not wait for them."""

@@ -16,7 +16,7 @@ from rich.text import Text
 from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.experiment import Progress as OnRound
 from ratemesh.experiment.trials import Interval, TrialsResult
-from ratemesh.metrics.table import CURVES, EVALUATED, LABEL_AWARE, METRICS, label_of
+from ratemesh.metrics.table import CURVES, EVALUATED, LABEL_AWARE, METRICS, VALIDATION, label_of
 from ratemesh.report.wording import DASH, in_bytes
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -44,11 +44,13 @@ class Board(Progress):
         task = self.add_task(name, total=rounds, numbers="starting")
         began = time.monotonic()
         first: list[int] = []
+        judged = [""]  # what the last evaluation said stays until the next one
 
         def on_round(record: Mapping[str, Any]) -> None:
             t = record["round"]
             first.append(t - 1) if not first else None
-            numbers = in_words(record)
+            judged[0] = _judged(record.get("evaluation", {})) or judged[0]
+            numbers = in_words(record) + judged[0]
             self.update(task, completed=t, numbers=numbers)
             if not console.is_terminal:
                 left = (time.monotonic() - began) / (t - first[0]) * (rounds - t)
@@ -62,6 +64,14 @@ def in_words(record: Mapping[str, Any]) -> str:
     distance = record.get("disagreement")
     apart = "" if distance is None or math.isnan(distance) else f"  disagreement {distance:.3f}"
     return f"{len(record['nodes'])} nodes  ΔR {record['reduction']:.2f}{apart}"
+
+
+def _judged(evaluation: Mapping[str, Any]) -> str:
+    """Return own and cross accuracy of an evaluation and which samples they are of; nothing where there are none."""
+    prefix, words = (VALIDATION, "val.") if VALIDATION + "acc_own" in evaluation else ("", "test")
+    found = {key: evaluation.get(f"{prefix}acc_{key}") for key in ("own", "cross")}
+    told = [f"{key} {100 * value:.1f} %" for key, value in found.items() if value is not None and math.isfinite(value)]
+    return f"  {words} {' '.join(told)}" if told else ""
 
 
 LEGEND = (
@@ -163,11 +173,20 @@ def _curves(records: Sequence[dict[str, Any]], width: int = 40) -> Table:
         if values:
             out.add_row(label, f"{values[0]:.3g}", sparkline(values, width), f"{values[-1]:.3g}")
     evaluations = [record["evaluation"] for record in records if "evaluation" in record]
-    for key in EVALUATED:
+    for key in (shown for name in EVALUATED for shown in (name, VALIDATION + name)):
         values = [v for found in evaluations if isinstance(v := found.get(key), int | float)]
         if values:
             out.add_row(label_of(key), _number(key, values[0]), sparkline(values, width), _number(key, values[-1]))
     return out
+
+
+def ending(metrics: Mapping[str, Any]) -> None:
+    """Say how the rounds of a run ended, where that is not after the last one with its states."""
+    played, judged, best = (metrics.get(key) for key in ("rounds_played", "judged_round", "best_round"))
+    if metrics.get("stopped_early"):
+        say(f"Stopped after round {played} of {metrics['rounds']}: {metrics['stop_reason']}.")
+    if judged != played:
+        say(f"Judged and kept: round {best}, the best by {metrics['best_metric']} ({metrics['best_value']:.4g}).")
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
