@@ -24,6 +24,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "alg3": {"method": {"name": "alg3", "coupling": {"start": 2}}, "partition": APART},
     "alg1_weights": {"method": {"name": "alg1_weights", "coupling": {"start": 2}}},
     "dsgd": {"method": "dsgd"},
+    "best round": {"data": {**TINY["data"], "validation": 0.25}, "stopping": {"best": True}},
 }
 
 

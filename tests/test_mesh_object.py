@@ -254,3 +254,15 @@ def test_an_untrained_mesh_says_so() -> None:
     with pytest.raises(InputError, match="Call fit first"):
         mesh.predict(samples(0)[0])
     assert "not trained yet" in repr(mesh)
+
+
+def test_training_stops_when_nothing_gets_better_and_when_a_callback_says_so() -> None:
+    patient = rm.Mesh(nodes(), **HOW).fit(rounds=60, validation=0.2, patience=2, progress=False)
+    assert patient.metrics["stopped_early"]
+    assert patient.metrics["best_round"] < patient.metrics["rounds_played"] < 60
+
+    def enough(record) -> None:
+        if record["round"] == 2:
+            raise rm.StopTraining("enough")
+
+    assert rm.Mesh(nodes()).fit(rounds=9, progress=False, callbacks=[enough]).metrics["rounds_played"] == 2

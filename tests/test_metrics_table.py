@@ -14,7 +14,7 @@ from ratemesh.studies.demo import summarise
 from toy_runs import Copy, edited, page
 
 EXPLAINED = ("_floor", "_n")
-NOT_NUMBERS = {"schema", "method", "undefined", *MATRICES}
+NOT_NUMBERS = {"schema", "method", "undefined", "stopped_early", *MATRICES}
 
 
 def test_every_number_of_a_run_has_a_row(smoke: Path) -> None:

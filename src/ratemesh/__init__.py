@@ -14,7 +14,8 @@ from ratemesh.core.subspace import NearestSubspace
 if TYPE_CHECKING:
     from ratemesh.connection.connection import Connection, connect
     from ratemesh.connection.site import SiteStatistics
-    from ratemesh.experiment.experiment import run
+    from ratemesh.errors import StopTraining
+    from ratemesh.experiment.experiment import resume, run
     from ratemesh.mesh.mesh import Mesh, load
     from ratemesh.mesh.node import Node
 
@@ -26,6 +27,7 @@ __all__ = [
     "Node",
     "OwnGaussians",
     "SiteStatistics",
+    "StopTraining",
     "__version__",
     "align",
     "coding_rate",
@@ -34,6 +36,7 @@ __all__ = [
     "load",
     "mcr2_loss",
     "rate_reduction",
+    "resume",
     "run",
 ]
 
@@ -45,6 +48,8 @@ LAZY = {
     "SiteStatistics": "ratemesh.connection.site",
     "connect": "ratemesh.connection.connection",
     "load": "ratemesh.mesh.mesh",
+    "StopTraining": "ratemesh.errors",
+    "resume": "ratemesh.experiment.experiment",
     "run": "ratemesh.experiment.experiment",
 }
 """What brings configuration, data and engines along; who wants only the loss does not wait for them."""

@@ -21,5 +21,13 @@ class NonFiniteError(RatemeshError, ArithmeticError):
     """Training left the numbers: names node, class and round."""
 
 
+class StopTraining(Exception):  # noqa: N818 - it asks for something, and nothing is wrong
+    """Raised by a callback of a run: this round is the last one. The run is judged and finished; `reason` is kept."""
+
+    def __init__(self, reason: str = "a callback asked for it") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class RatemeshWarning(UserWarning):
     """The work goes on, but a condition of the theory or of good practice does not hold."""

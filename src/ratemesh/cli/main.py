@@ -120,6 +120,7 @@ def run(
         with _followed(tensorboard, figures_every) as follow:
             single = run_experiment(settings, folder, progress=follow(folder, config.stem, settings.rounds))
         screen.table([single.metrics])
+        screen.ending(single.metrics)
     screen.say(f"Results: {folder}")
 
 
@@ -145,7 +146,9 @@ def resume(
             if opened.metrics.exists():
                 screen.say("This run is complete; nothing was changed.")
             progress = follow(folder, folder.name, opened.load_config().rounds)
-            screen.table([resume_experiment(folder, progress=progress).metrics])
+            metrics = resume_experiment(folder, progress=progress).metrics
+            screen.table([metrics])
+            screen.ending(metrics)
     screen.say(f"Results: {folder}")
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.trials import Interval, TrialsResult
-from ratemesh.metrics.table import CURVES, EVALUATED, LABEL_AWARE, METRICS, label_of
+from ratemesh.metrics.table import CURVES, EVALUATED, LABEL_AWARE, METRICS, VALIDATION, label_of
 from ratemesh.report.progress import Board, console
 from ratemesh.report.wording import DASH, in_bytes
 
@@ -122,11 +122,20 @@ def _curves(records: Sequence[dict[str, Any]], width: int = 40) -> Table:
         if values:
             out.add_row(label, f"{values[0]:.3g}", sparkline(values, width), f"{values[-1]:.3g}")
     evaluations = [record["evaluation"] for record in records if "evaluation" in record]
-    for key in EVALUATED:
+    for key in (shown for name in EVALUATED for shown in (name, VALIDATION + name)):
         values = [v for found in evaluations if isinstance(v := found.get(key), int | float)]
         if values:
             out.add_row(label_of(key), _number(key, values[0]), sparkline(values, width), _number(key, values[-1]))
     return out
+
+
+def ending(metrics: Mapping[str, Any]) -> None:
+    """Say how the rounds of a run ended, where that is not after the last one with its states."""
+    played, judged, best = (metrics.get(key) for key in ("rounds_played", "judged_round", "best_round"))
+    if metrics.get("stopped_early"):
+        say(f"Stopped after round {played} of {metrics['rounds']}: {metrics['stop_reason']}.")
+    if judged != played:
+        say(f"Judged and kept: round {best}, the best by {metrics['best_metric']} ({metrics['best_value']:.4g}).")
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -35,12 +35,13 @@ class Site(Protocol):
     def load(self, folder: str) -> Payload:
         """Go on from the state that `save` wrote into a folder."""
 
-    def features(self, split: Split, most: int | None = None) -> Payload:
+    def features(self, split: Split, most: int | None = None, *, by_class: bool = False) -> Payload:
         """Return features `Z` (m, d) and labels `y` (m,), and `fine` (m,) where the data have finer labels.
 
         Args:
             split: the node's own training samples, or those held out: of training at all nodes, or for the test.
             most: how many samples at most, evenly spaced; None takes all.
+            by_class: whether these are spaced evenly in every class, not in their order.
         """
 
     def stats(self) -> Payload:

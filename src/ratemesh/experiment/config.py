@@ -15,6 +15,7 @@ from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, PartitionSpec
 from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
+from ratemesh.experiment.stopping import StoppingSpec
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.methods import METHODS, MethodSpec
 from ratemesh.specs import NamedSpec, Spec, build, from_here, named_in, nearest, resolve
@@ -100,12 +101,34 @@ class EvaluationSpec(Spec):
         return SubspaceRule(self.energy, max(1, d // num_classes) if self.rank == "d/K" else self.rank)
 
 
+EVALUATIONS = 10
+"""About how often a run is evaluated on its way where nothing is said."""
+
+
 class OutputSpec(Spec):
     """What a run leaves behind, beside its records."""
 
     checkpoint_every: int = Field(1, ge=1, description="rounds between checkpoints")
-    evaluate_every: int = Field(0, ge=0, description="rounds between accuracies in the records; 0 only at the end")
+    evaluate_every: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto",
+        description='rounds between held-out numbers in the records; "auto" is ten times a run, 0 only at the end',
+    )
+    evaluate: Literal["validation", "both"] = Field(
+        "validation",
+        description="samples those are of; both: test samples too, which are looked at where there are no others",
+    )
+    evaluate_samples: int = Field(2000, ge=2, description="most samples of each part that are looked at for those")
     features: int = Field(2000, ge=0, description="samples whose features are kept for figures; 0 keeps none")
+
+    def evaluates(self, t: int, rounds: int) -> bool:
+        """Whether round t of so many records held-out numbers."""
+        if self.evaluate_every == "auto":
+            return t == rounds or t % -(-rounds // EVALUATIONS) == 0
+        return self.evaluate_every > 0 and t % self.evaluate_every == 0
+
+    def evaluates_any(self, rounds: int) -> bool:
+        """Whether any round of so many does."""
+        return self.evaluate_every == "auto" or 0 < self.evaluate_every <= rounds
 
 
 class Config(Spec):
@@ -131,6 +154,7 @@ class Config(Spec):
     method: Annotated[SerializeAsAny[MethodSpec], _named(METHODS, MethodSpec, "method")] = NAMES["method"]
     engine: Annotated[SerializeAsAny[EngineSpec], _named(ENGINES, EngineSpec, "engine")] = NAMES["engine"]
     evaluation: EvaluationSpec = EvaluationSpec()
+    stopping: StoppingSpec = StoppingSpec()
     output: OutputSpec = OutputSpec()
     folder: Path | None = Field(
         None, description="where modules of own classes are; left out: beside the configuration file"
@@ -154,8 +178,11 @@ class Config(Spec):
         Of a path only the last name counts: folders may be moved, and be elsewhere on another machine.
         """
         where: Any = {"engine": set(self.engine.placement), "data": {"dir"}}
-        where |= dict.fromkeys(("output", "folder", "names"), True)
+        where |= dict.fromkeys(("output", "stopping", "folder", "names"), True)
         decides = self.model_dump(exclude=where)
+        if self.stopping.on:  # then what is evaluated decides as well
+            seen = self.output.model_dump(include={"evaluate_every", "evaluate", "evaluate_samples"})
+            decides |= {"stopping": self.stopping.model_dump(), "evaluated": seen}
         return hashlib.sha256(json.dumps(decides, sort_keys=True, default=_last_name).encode()).hexdigest()
 
 

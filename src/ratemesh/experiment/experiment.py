@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from ratemesh.engines.protocol import Engine, Site
+from ratemesh.errors import StopTraining
 from ratemesh.experiment.config import Config, load_config, make_config
 from ratemesh.experiment.outcome import finish, glance, keep_initial, network
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder, round_record
+from ratemesh.experiment.stopping import Course
 from ratemesh.experiment.storage import read_json, write_json
 
 Progress = Callable[[Mapping[str, Any]], None]
-"""Called with every round's record as soon as it is safe on disk."""
+"""Called with every round's record as soon as it is safe on disk; may raise StopTraining to end the run after it."""
+
+Callbacks = Progress | Sequence[Progress] | None
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ def run(
     out: str | Path | None = None,
     *,
     overrides: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: Callbacks = None,
 ) -> RunResult:
     """Run an experiment and leave everything in a new folder.
 
@@ -39,7 +43,8 @@ def run(
         config: a Config, a table of settings, or the path of a TOML file.
         out: the run folder, new or empty; default the next free `runs/run-NNN`.
         overrides: settings "a.b=value" that win over the file.
-        progress: called after every round.
+        progress: called after every round, one or several in turn. One that raises `ratemesh.StopTraining` makes this
+            round the last: the run is judged and finished, and `resume` does not go on beyond it.
 
     >>> result = run({"rounds": 2}, "runs/try")  # doctest: +SKIP
     >>> result.metrics["acc_energy"]  # doctest: +SKIP
@@ -52,7 +57,7 @@ def run(
     return play(Plan(config), out if out is not None else next_free(), progress)
 
 
-def resume(path: str | Path, *, progress: Progress | None = None) -> RunResult:
+def resume(path: str | Path, *, progress: Callbacks = None) -> RunResult:
     """Go on with a run that was interrupted, from its last good round; the records come out the same."""
     folder = RunFolder.existing(Path(path))
     if folder.metrics.exists():
@@ -60,7 +65,7 @@ def resume(path: str | Path, *, progress: Progress | None = None) -> RunResult:
     return _go_on(Plan(folder.load_config()), folder, progress)
 
 
-def play(plan: Plan, out: str | Path, progress: Progress | None = None, *, go_on: bool = False) -> RunResult:
+def play(plan: Plan, out: str | Path, progress: Callbacks = None, *, go_on: bool = False) -> RunResult:
     """Train what is planned and leave everything in a folder.
 
     Args:
@@ -81,8 +86,8 @@ def next_free() -> Path:
     return next(p for n in itertools.count(1) if not (p := Path("runs") / f"run-{n:03d}").exists())
 
 
-def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResult:
-    """Play what is left of the rounds, then evaluate."""
+def _go_on(plan: Plan, folder: RunFolder, progress: Callbacks) -> RunResult:
+    """Play what is left of the rounds, or as many as it takes, then evaluate."""
     config = plan.config
     with folder.locked():
         data = plan.data.digest()
@@ -93,13 +98,36 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Progress | None) -> RunResul
                 engine.ask(Site.load, str(folder.states(done)))
             else:
                 keep_initial(engine, plan, folder)
-            for t in range(done + 1, config.rounds + 1):
-                record = _play(engine, plan, folder, t)
-                if t % config.output.checkpoint_every == 0 or t == config.rounds:
-                    _checkpoint(engine, folder, t, config, data)
-                if progress is not None:
-                    progress(record)
-            return RunResult(folder.path, finish(engine, plan, folder))
+            course = Course(config.stopping, folder.records(), folder.stopped())
+            while course.played < config.rounds and not course.reason:
+                _go_a_round(engine, plan, folder, course, data, progress)
+            return RunResult(folder.path, finish(engine, plan, folder, course))
+
+
+def _go_a_round(engine: Engine, plan: Plan, folder: RunFolder, course: Course, data: str, progress: Callbacks) -> None:
+    """Play the next round, save what it takes to go on after it, and tell whoever follows the run."""
+    config, t = plan.config, course.played + 1
+    record = _play(engine, plan, folder, t)
+    best = course.see(record)  # the states of a best round are saved, whenever it comes
+    saved = best or t % config.output.checkpoint_every == 0 or t == config.rounds or bool(course.reason)
+    if saved:
+        _checkpoint(engine, folder, course, config, data)
+    asked = _tell(progress, record)
+    if asked and not course.reason:
+        course.reason = asked
+        _checkpoint(engine, folder, course, config, data, stopped=asked)
+
+
+def _tell(progress: Callbacks, record: Mapping[str, Any]) -> str:
+    """Call all callbacks; return why one of them wants no more rounds, if one does."""
+    callbacks = [progress] if callable(progress) else progress or ()
+    reasons = []
+    for callback in callbacks:
+        try:
+            callback(record)
+        except StopTraining as stop:
+            reasons.append(stop.reason)
+    return reasons[0] if reasons else ""
 
 
 def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, Any]:
@@ -110,11 +138,12 @@ def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, An
     if played.traffic.wire:
         sent["wire_bytes"] = played.traffic.wire.total()  # headers included, where messages left their process
     record = round_record(t, played.logs, sent)
-    every = plan.config.output.evaluate_every
-    if every and t % every == 0:
-        record["evaluation"] = glance(engine, plan)
-    folder.append(folder.rounds, record)
     spent = {"seconds": time.perf_counter() - began, "cpu_seconds": _cpu_seconds(engine) - cpu}
+    if plan.config.output.evaluates(t, plan.config.rounds):
+        began = time.perf_counter()
+        record["evaluation"] = glance(engine, plan)
+        spent["evaluation_seconds"] = time.perf_counter() - began
+    folder.append(folder.rounds, record)
     folder.append(folder.timing, {"round": t, **{key: round(value, 4) for key, value in spent.items()}})
     return record
 
@@ -124,8 +153,11 @@ def _cpu_seconds(engine: Engine) -> float:
     return sum(float(answer["seconds"]) for answer in engine.ask(Site.cpu_seconds))
 
 
-def _checkpoint(engine: Engine, folder: RunFolder, t: int, config: Config, data: str) -> None:
-    """Save every node's state, then say that round t is the one to resume from."""
+def _checkpoint(
+    engine: Engine, folder: RunFolder, course: Course, config: Config, data: str, *, stopped: str = ""
+) -> None:
+    """Save every node's state, then say that this round is the one to resume from, and the last if it was stopped."""
+    t = course.played
     folder.states(t).mkdir(parents=True, exist_ok=True)
     engine.ask(Site.save, str(folder.states(t)))
-    folder.commit(t, config, data)
+    folder.commit(t, config, data, best=course.best, stopped=stopped)

@@ -27,6 +27,7 @@ STOP_SECONDS = 10.0
 
 def launch(config: Config, out: Path, *, insecure: bool = False) -> dict[str, Any]:
     """Start every node as a site of its own, wait for all, and judge what they learned together."""
+    config.stopping.refuse_apart()
     plan = Plan(config)
     plan.check()
     folder = RunFolder.create(out, config)

@@ -13,10 +13,12 @@ from ratemesh.engines.protocol import Engine, Site, Split
 from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.saved import save_run
+from ratemesh.experiment.stopping import Course
 from ratemesh.experiment.storage import write_json, write_tensors
 from ratemesh.graph.clusters import critical_path
 from ratemesh.metrics.evaluate import HeldOut, Learned, evaluate, glimpse
 from ratemesh.metrics.geometry import relative_distance
+from ratemesh.metrics.table import VALIDATION
 from ratemesh.threads import pinned
 
 
@@ -69,24 +71,47 @@ def _held_out(engine: Engine, split: Split, most: int | None = None) -> HeldOut:
     return HeldOut(torch.stack([answer["Z"] for answer in answers]), answers[0]["y"], answers[0].get("fine"))
 
 
+def _some(engine: Engine, split: Split, most: int) -> HeldOut:
+    """Return the same, every class in proportion among those that are taken."""
+    answers = engine.ask(Site.features, split, most, by_class=True)
+    return HeldOut(torch.stack([answer["Z"] for answer in answers]), answers[0]["y"])
+
+
 def _validation(engine: Engine, plan: Plan) -> HeldOut | None:
     """Return every node's features of the validation part; None where nothing is held out."""
     return _held_out(engine, "validation") if len(plan.validation) else None
 
 
 def glance(engine: Engine, plan: Plan) -> dict[str, float]:
-    """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve."""
+    """Return accuracies by nearest subspace and the samples passed so far: a point of a learning curve.
+
+    Of the validation samples, where there are some: what is looked at all the time is chosen by sooner or later, and
+    the test samples are for the end.
+    """
     stats, passes = _stats(engine)
-    parts = {"": _held_out(engine, "test"), "val_": _validation(engine, plan)}
+    most, validated = plan.config.output.evaluate_samples, len(plan.validation) > 0
+    parts = {
+        "": _some(engine, "test", most) if not validated or plan.config.output.evaluate == "both" else None,
+        VALIDATION: _some(engine, "validation", most) if validated else None,
+    }
     with pinned(1):  # this process's own number of threads depends on the workers
         found = glimpse(stats, parts, plan.rule)
     return {**found, "sample_passes": passes}
 
 
-def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
-    """Judge what was learned, and write metrics, network and features."""
+def finish(engine: Engine, plan: Plan, folder: RunFolder, course: Course | None = None) -> dict[str, Any]:
+    """Judge what was learned, and write metrics, network and features.
+
+    Args:
+        course: how the rounds went; the nodes are given the states of the best one, if it says so. None reads it off
+            the records.
+    """
     config = plan.config
+    course = course or Course(config.stopping, folder.records())
     stats, passes = _stats(engine)
+    if course.restored is not None:  # passes stay those of all rounds, as bytes do: they were spent
+        engine.ask(Site.load, str(folder.states(course.restored)))
+        stats, _ = _stats(engine)
     gathered = gather(engine)
     gathered.keep(folder.features, config.output.features)
     validation = _validation(engine, plan)
@@ -100,6 +125,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder) -> dict[str, Any]:
         "bytes_total": sum(record["bytes"] for record in folder.records()),
         "sample_passes": passes,
         "rounds": config.rounds,
+        **course.numbers(config.rounds),
         "nodes": plan.topology.nodes,
         "test_samples": len(plan.data.y_test),
         "val_samples": len(plan.validation),

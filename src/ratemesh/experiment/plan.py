@@ -28,6 +28,7 @@ from ratemesh.experiment.storage import read_tensors, write_tensors
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
 from ratemesh.messages.formats import Payload
+from ratemesh.metrics.language import thinned
 from ratemesh.seeds import generator
 from ratemesh.threads import pinned
 from ratemesh.training.local import encode
@@ -98,6 +99,8 @@ class Plan(SiteFactory):
             raise InputError(
                 f"names must be one a node, all different, {self.topology.nodes} in all; got {self.config.names}."
             )
+        output, rounds = self.config.output, self.config.rounds
+        self.config.stopping.check(validation=len(self.validation), evaluates=output.evaluates_any(rounds))
         self.check_room(self.topology.nodes)
         check_resolution(torch.float32, self.config.d, self.config.method.eps2)
         if self.config.graph.varies and self.config.method.messages.fixed_graph:
@@ -241,7 +244,7 @@ class ExperimentSite:
     def _file(self, folder: str) -> Path:
         return Path(folder) / f"node-{self.index:04d}.safetensors"
 
-    def features(self, split: Split, most: int | None = None) -> Payload:
+    def features(self, split: Split, most: int | None = None, *, by_class: bool = False) -> Payload:
         """Return `Z` (m, d), `y` (m,) and maybe `fine` (m,) of the node's own training samples, or of held-out ones."""
         data = self.plan.data
         X, y, fine, rows = data.X_test, data.y_test, data.fine_test, torch.arange(len(data.y_test))
@@ -249,7 +252,7 @@ class ExperimentSite:
             X, y, fine = data.X_train, data.y_train, data.fine_train
             rows = self.plan.parts[self.index] if split == "train" else self.plan.validation
         if most is not None:
-            rows = rows[spaced(len(rows), most)]
+            rows = rows[thinned(y[rows], most) if by_class else spaced(len(rows), most)]
         labels = {"y": y[rows]} if fine is None else {"y": y[rows], "fine": fine[rows]}
         encoder = self.program.encoder
         return {"Z": encode(encoder, X[rows]) if len(rows) else torch.zeros(0, encoder.d), **labels}

@@ -8,7 +8,7 @@ metrics.json           final numbers; there only when the run is complete
 network.json           what nodes hold and train, classes and sample shape; edges, at the end with their disagreement
 features*.safetensors  held-out features before and after training
 mesh/                  what was trained, to be used: see `experiment.saved`
-checkpoints/           states of the last good round, see `checkpoint.json`
+checkpoints/           states of the last good round, see `checkpoint.json`; and of the best, where [stopping] keeps it
 """
 
 import fcntl
@@ -124,12 +124,31 @@ class RunFolder:
             lines = text.splitlines(keepends=True)
             write_text(path, "".join(line for line in lines if _round_of(line) <= last))
 
-    def commit(self, t: int, config: Config, data: str = "") -> None:
-        """Make `checkpoints/round-t` the one to resume from, and drop older ones; `data` is the data's fingerprint."""
-        write_json(self.checkpoint, {"schema": SCHEMA, "round": t, "config": config.digest(), "data": data})
+    def commit(self, t: int, config: Config, data: str = "", *, best: int | None = None, stopped: str = "") -> None:
+        """Make `checkpoints/round-t` the one to resume from, and drop older ones.
+
+        Args:
+            data: the data's fingerprint.
+            best: the round whose states are kept beside it.
+            stopped: why no round is to follow, if one asked for that.
+        """
+        last = {"stopped": stopped} if stopped else {}
+        write_json(self.checkpoint, {"schema": SCHEMA, "round": t, "config": config.digest(), "data": data, **last})
+        kept = {self.states(t), self.states(t if best is None else best)}
         for other in self.checkpoints.iterdir():
-            if other != self.states(t):
+            if other not in kept:
                 shutil.rmtree(other, ignore_errors=True)
+
+    def stopped(self) -> str:
+        """Return why no round is to follow the checkpoint; empty where the rounds go on."""
+        return str(read_json(self.checkpoint).get("stopped", "")) if self.checkpoint.exists() else ""
+
+    def judged_states(self) -> Path:
+        """Return the folder of the states that a finished run was judged by; not there if they are not kept."""
+        judged = read_json(self.metrics).get("judged_round")
+        if judged is not None:
+            return self.states(int(judged))
+        return max(self.checkpoints.glob("round-*"), default=self.states(0))  # before rounds were chosen: the last
 
     def states(self, t: int) -> Path:
         """Return the folder of the node states after round t."""

@@ -44,6 +44,7 @@ class SitePlan(Plan):
         table = shared.model_dump(mode="json", exclude_none=True) | {k: v for k, v in own.items() if v}
         super().__init__(make_config({**table, "names": sorted(spec.peers, key=spec.peers.__getitem__)}))
         spec.check(self.topology.nodes)
+        shared.stopping.refuse_apart()
         if shared.method.messages.needs_every:
             raise InputError(
                 "method.codec must not be delta between sites: a difference to a lost message cannot be read. "

@@ -105,6 +105,7 @@ class Mesh:
         validation: float | None = None,
         out: str | Path | None = None,
         resume: bool = False,
+        patience: int = 0,
         progress: bool = True,
         callbacks: Iterable[Progress] = (),
         **settings: Any,
@@ -117,16 +118,19 @@ class Mesh:
                 where a node has at least 50 samples of every class it holds.
             out: run folder to leave everything in, as `ratemesh run` does; nothing is kept unless given.
             resume: whether `out` may be of an earlier start that was interrupted, which then goes on.
+            patience: evaluations on validation samples without a better one after which training stops; nodes then end
+                as they were in the best round. 0 goes through all rounds.
             progress: whether to show a bar.
-            callbacks: called with every round's record.
+            callbacks: called with every round's record; one that raises `ratemesh.StopTraining` ends the training.
             settings: any other setting, as for `Mesh`.
         """
-        config = self.config(rounds, validation, **settings)
+        stopping = {"stopping": {"patience": patience}} if patience else {}
+        config = self.config(rounds, validation, **stopping, **settings)
         plan = Plan(config)
         with ExitStack() as stack:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratemesh-"))) / "run"
             bars = [stack.enter_context(Board()).follow("training", config.rounds)] if progress else []
-            result = play(plan, folder, _all([*bars, *callbacks]), go_on=resume)
+            result = play(plan, folder, [*bars, *callbacks], go_on=resume)
             self._take(result)
         return self
 
@@ -279,13 +283,3 @@ def _topology(graph: Any, nodes: int) -> TopologySpec:
     if found.nodes != nodes:
         raise InputError(f"graph must have as many nodes as the mesh, {nodes}; got {found.nodes}.")
     return found
-
-
-def _all(called: Sequence[Progress]) -> Progress:
-    """Return one callback that calls several."""
-
-    def on_round(record: Mapping[str, Any]) -> None:
-        for callback in called:
-            callback(record)
-
-    return on_round

@@ -170,6 +170,12 @@ METRICS: dict[str, Metric] = {
     "bytes_total": Metric("Bytes sent", "by all nodes, all rounds", "bytes", heading="sent", short="sent"),
     "sample_passes": Metric("Sample passes", "samples that went through a training step", "count"),
     "rounds": Metric("Rounds", "of communication"),
+    "rounds_played": Metric("Rounds played", "fewer where the run was stopped"),
+    "best_round": Metric("Best round", "of those evaluated, by validation samples"),
+    "best_metric": Metric("Best round's metric", "what it was chosen by"),
+    "best_value": Metric("Best round's number", "of validation samples, as it was seen then", better="high"),
+    "judged_round": Metric("Round judged", "whose states all final numbers are of"),
+    "stop_reason": Metric("Stopped because", "before all rounds were played"),
     "nodes": Metric("Nodes"),
     "clusters": Metric("Clusters", "that hold every label between their members"),
     "critical_path": Metric("Longest chain of turns", "one after the other in a round"),
@@ -216,8 +222,18 @@ CURVES = {
 }
 """What every round records of every node, as it is called where a run is followed."""
 
+VALIDATION = "val_"
+"""How the names of numbers of validation samples begin."""
+
 EVALUATED = ("acc_own", "acc_cross", "retrieval_cross", "acc_average")
-"""What is followed of the accuracies that some rounds record, see output.evaluate_every."""
+"""What is followed of the accuracies that some rounds record, see output.evaluate_every; of validation samples where
+rounds record only these."""
+
+GLIMPSED = (
+    *("acc_own", "acc_cross", "retrieval_own", "retrieval_cross", "acc_average", "acc_energy", "acc_node"),
+    *("acc_gaussian", LABEL_AWARE, "acc_held", "acc_held_closed", "acc_foreign"),
+)
+"""All that such a round may record, see `evaluate.glimpse`: what a best round can be chosen by."""
 
 
 @dataclass(frozen=True)

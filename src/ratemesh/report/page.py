@@ -34,7 +34,7 @@ PIXELS = 1.15
 """Pixels a point of a figure on a phone: letters of 9 points are 10 pixels high."""
 
 BESIDE_LANGUAGE = {"acc_hearsay", "acc_own_gaussian", "acc_cross_gaussian", "pair_cosine"}
-HIDDEN = {"schema", "method", "undefined", *MATRICES}
+HIDDEN = {"schema", "method", "undefined", "stopped_early", *MATRICES}
 
 
 @dataclass(frozen=True)

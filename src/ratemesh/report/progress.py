@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ratemesh.experiment.experiment import Progress as OnRound
+from ratemesh.metrics.table import VALIDATION
 
 console = Console(soft_wrap=False, highlight=False)
 
@@ -32,11 +33,13 @@ class Board(Progress):
         task = self.add_task(name, total=rounds, numbers="starting")
         began = time.monotonic()
         first: list[int] = []
+        judged = [""]  # what the last evaluation said stays until the next one
 
         def on_round(record: Mapping[str, Any]) -> None:
             t = record["round"]
             first.append(t - 1) if not first else None
-            numbers = in_words(record)
+            judged[0] = _judged(record.get("evaluation", {})) or judged[0]
+            numbers = in_words(record) + judged[0]
             self.update(task, completed=t, numbers=numbers)
             if not console.is_terminal:
                 left = (time.monotonic() - began) / (t - first[0]) * (rounds - t)
@@ -50,3 +53,11 @@ def in_words(record: Mapping[str, Any]) -> str:
     distance = record.get("disagreement")
     apart = "" if distance is None or math.isnan(distance) else f"  disagreement {distance:.3f}"
     return f"{len(record['nodes'])} nodes  ΔR {record['reduction']:.2f}{apart}"
+
+
+def _judged(evaluation: Mapping[str, Any]) -> str:
+    """Return own and cross accuracy of an evaluation and which samples they are of; nothing where there are none."""
+    prefix, words = (VALIDATION, "val.") if VALIDATION + "acc_own" in evaluation else ("", "test")
+    found = {key: evaluation.get(f"{prefix}acc_{key}") for key in ("own", "cross")}
+    told = [f"{key} {100 * value:.1f} %" for key, value in found.items() if value is not None and math.isfinite(value)]
+    return f"  {words} {' '.join(told)}" if told else ""

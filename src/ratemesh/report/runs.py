@@ -17,7 +17,7 @@ from ratemesh.experiment.outcome import edge_distances
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import read_json, read_tensors
 from ratemesh.experiment.trials import Interval
-from ratemesh.metrics.table import LABEL_AWARE
+from ratemesh.metrics.table import LABEL_AWARE, VALIDATION
 
 INCOMPLETE = "the run is incomplete"
 """How the note on a run without final numbers begins."""
@@ -104,8 +104,20 @@ class Run:
     @property
     def partial(self) -> bool:
         """Whether nodes hold different labels, as far as it is known."""
+        keys = {LABEL_AWARE, VALIDATION + LABEL_AWARE}
+        return any(keys & table.keys() for table in [self.metrics, *self.evaluations])
+
+    @property
+    def evaluations(self) -> list[Mapping[str, Any]]:
+        """The held-out numbers of the rounds that recorded some."""
         found = [record.get("evaluation") for record in self.records]
-        return any(isinstance(table, Mapping) and LABEL_AWARE in table for table in [self.metrics, *found])
+        return [table for table in found if isinstance(table, Mapping)]
+
+    @property
+    def validated(self) -> bool:
+        """Whether its rounds tell of validation samples only: the test samples were opened at the end."""
+        own = [key for table in self.evaluations for key in table if key.startswith(("acc_", VALIDATION))]
+        return bool(own) and all(key.startswith(VALIDATION) for key in own)
 
     @property
     def state(self) -> str:

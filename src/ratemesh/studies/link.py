@@ -111,8 +111,7 @@ def open_ends(path: Path) -> Ends:
     if not folder.features.exists():
         raise InputError(f"run must have kept features; '{path}' has none. Run with output.features above 0.")
     config = folder.load_config()
-    last = sorted(folder.checkpoints.glob("round-*"))[-1:]
-    states = [read_tensors(file) for at in last for file in sorted(at.glob("node-*.safetensors"))]
+    states = [read_tensors(file) for file in sorted(folder.judged_states().glob("node-*.safetensors"))]
     if not states or any("V" not in state for state in states):
         raise InputError(
             f"run must hold class statistics of every node in its last checkpoint; '{path}' does not. Use a run of a "

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from ratemesh.metrics.table import LABEL_AWARE, METRICS
+from ratemesh.metrics.table import LABEL_AWARE, METRICS, VALIDATION
 from ratemesh.report.figures import style
 from ratemesh.report.figures.style import Drawn
 from ratemesh.report.runs import Curve, Run, number
@@ -45,6 +45,9 @@ ALIKE = (
 )
 CROWDED = 4
 """Kinds of accuracy beyond which panels become narrower, so that letters stay readable on a page."""
+
+ON_VALIDATION = ", validation samples"
+"""What stands behind the name of a run that is shown by them: by these its way is known, not by test samples."""
 
 COSTS = {"bytes": ("bytes sent so far", in_bytes), "passes": ("sample passes so far", in_count)}
 
@@ -172,14 +175,14 @@ class Point:
     accuracy: dict[str, float]
 
     @classmethod
-    def of(cls, found: Mapping[str, object], sent: float) -> "Point":
-        """Read an evaluation, on the way or at the end."""
-        accuracy = {kind: value for kind in KINDS if math.isfinite(value := number(found.get(kind)))}
+    def of(cls, found: Mapping[str, object], sent: float, prefix: str) -> "Point":
+        """Read an evaluation, on the way or at the end, of samples whose numbers begin with `prefix`."""
+        accuracy = {kind: value for kind in KINDS if math.isfinite(value := number(found.get(prefix + kind)))}
         return cls(sent, number(found.get("sample_passes")), accuracy)
 
 
 def points(run: Run, *, aware: bool = False) -> list[Point]:
-    """Return the evaluations of a run in order, the final one last.
+    """Return the evaluations of a run in order, the final one last; of the validation samples if the way is of these.
 
     Args:
         aware: give runs whose nodes hold all labels a label-aware accuracy too, the fused one: the mean of residuals
@@ -187,17 +190,24 @@ def points(run: Run, *, aware: bool = False) -> list[Point]:
     """
     sent = itertools.accumulate(number(record.get("bytes")) for record in run.records)
     found = [(total, record.get("evaluation")) for total, record in zip(sent, run.records, strict=True)]
-    out = [Point.of(evaluation, total) for total, evaluation in found if isinstance(evaluation, dict)]
-    last = Point.of(run.metrics, run.final("bytes_total"))
-    # of trials these are means, equal to rounding only
-    again = any(math.isclose(p.bytes, last.bytes) and math.isclose(p.passes, last.passes) for p in out[-1:])
-    if last.accuracy and not again:
-        out.append(last)
+    prefix = VALIDATION if run.validated else ""
+    out = [Point.of(evaluation, total, prefix) for total, evaluation in found if isinstance(evaluation, dict)]
+    last = Point.of(run.metrics, run.final("bytes_total"), prefix)
+    if last.accuracy:
+        out = [*(out[:-1] if out and _ends(run, out[-1], last) else out), last]
     if aware and not run.partial:
         for point in out:
             if "acc_energy" in point.accuracy:
                 point.accuracy[LABEL_AWARE] = point.accuracy["acc_energy"]
     return [point for point in out if point.accuracy]
+
+
+def _ends(run: Run, point: Point, last: Point) -> bool:
+    """Whether an evaluation is of the states that the final one is of, which has looked at all samples."""
+    if run.final("judged_round") < run.final("rounds_played"):  # the nodes were given the states of a better round
+        return False
+    # of trials these are means, equal to rounding only
+    return math.isclose(point.bytes, last.bytes) and math.isclose(point.passes, last.passes)
 
 
 def draw_accuracy(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str] = style.FORMATS) -> Drawn:
@@ -215,8 +225,7 @@ def draw_accuracy(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str]
         scale = "col" if aware else "all"
         size = (3.3 if len(kinds) <= CROWDED else 2.7, 2.4)
         figure, axes = style.panels(2 * len(kinds), size, len(kinds), sharey=scale, sharex="row")
-        held = {run.name: ", partial labels" if run.partial else ", all labels" for run in runs}
-        shown = [(style.label(n) + (held[n] if aware else ""), found, single[n]) for n, found in known.items()]
+        shown = [(style.label(run.name) + _legend(run, aware), known[run.name], single[run.name]) for run in runs]
         for axis, (cost, kind) in zip(axes, itertools.product(COSTS, kinds), strict=True):
             _accuracy_panel(axis, shown, cost, kind)
         for axis, kind in zip(axes, kinds, strict=False):
@@ -230,7 +239,14 @@ def draw_accuracy(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str]
         + (ALIKE if aware and not all(run.partial for run in runs) else "")
         + (" Bold lines are means over trials, thin ones the single trials." if any(single.values()) else "")
     )
-    return Drawn(title, caption, " ".join(_last_point(*entry) for entry in known.items() if entry[1]), files, notes)
+    words = " ".join(_last_point(run, found) for run in runs if (found := known[run.name]))
+    return Drawn(title, caption, words, files, notes)
+
+
+def _legend(run: Run, aware: bool) -> str:
+    """Return what stands behind a run's name: which labels its nodes hold if that differs, and which samples judge."""
+    labels = ", partial labels" if run.partial else ", all labels"
+    return (labels if aware else "") + (ON_VALIDATION if run.validated else "")
 
 
 def _accuracy_panel(
@@ -268,7 +284,7 @@ def _without_accuracy(known: Mapping[str, list[Point]]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _last_point(name: str, found: Sequence[Point]) -> str:
-    last = found[-1]
+def _last_point(run: Run, found: Sequence[Point]) -> str:
+    last, name = found[-1], run.name + (ON_VALIDATION if run.validated else "")
     shown = ", ".join(f"{100 * value:.1f} % with {KINDS[kind]}" for kind, value in last.accuracy.items())
     return f"{name} ends with {shown}, after {in_bytes(last.bytes)} and {in_count(last.passes)} sample passes."
