@@ -9,11 +9,11 @@ from ratemesh.core.gauge import align
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.rates import coding_rate, rate_reduction
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
 
 if TYPE_CHECKING:
     from ratemesh.connection.connection import Connection, connect
     from ratemesh.connection.site import SiteStatistics
+    from ratemesh.estimators.subspace import NearestSubspace
     from ratemesh.experiment.experiment import run
     from ratemesh.mesh.mesh import Mesh, load
     from ratemesh.mesh.node import Node
@@ -41,13 +41,14 @@ __all__ = [
 LAZY = {
     "Connection": "ratemesh.connection.connection",
     "Mesh": "ratemesh.mesh.mesh",
+    "NearestSubspace": "ratemesh.estimators.subspace",
     "Node": "ratemesh.mesh.node",
     "SiteStatistics": "ratemesh.connection.site",
     "connect": "ratemesh.connection.connection",
     "load": "ratemesh.mesh.mesh",
     "run": "ratemesh.experiment.experiment",
 }
-"""What brings configuration, data and engines along; who wants only the loss does not wait for them."""
+"""What brings configuration, data, engines or scikit-learn along; who wants only the loss does not wait for them."""
 
 
 def __getattr__(name: str) -> Any:
