@@ -6,7 +6,7 @@ from torch import Tensor
 from benchmarks.tables import Table
 from benchmarks.timing import interleave, milliseconds, ratio
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import SubspaceJudge
 from ratemesh.threads import pinned
 
 D, SAMPLES = 128, 4000
@@ -20,7 +20,7 @@ def run(*, quick: bool) -> list[Table]:
     return [
         Table(
             f"Nearest subspace, {SAMPLES} samples, d = {D}",
-            "NearestSubspace.distances, relative to a product of every sample with all axes of every class at once.",
+            "SubspaceJudge.distances, relative to a product of every sample with all axes of every class at once.",
             ("", "broadcast / ours", "lower quartile, ms", "median, ms", "largest difference"),
             rows,
             "float32, one thread; classes are cut at 95 % of their variance, which the broadcast multiplies by zero.",
@@ -28,7 +28,7 @@ def run(*, quick: bool) -> list[Table]:
     ]
 
 
-def broadcast(stats: ClassStats, judge: NearestSubspace, Z: Tensor) -> Tensor:
+def broadcast(stats: ClassStats, judge: SubspaceJudge, Z: Tensor) -> Tensor:
     """Return squared residuals (m, K), every class's axes at full width, all at once."""
     variance, axes = torch.linalg.eigh(stats.covariance())
     variance, axes = variance.flip(-1), axes.flip(-1)
@@ -46,7 +46,7 @@ def _row(K: int, repeats: int) -> list[str]:
     centres = 3 * torch.randn(K, D, generator=draw)
     Z = torch.nn.functional.normalize(torch.randn(SAMPLES, D, generator=draw) + centres[y], dim=-1)
     stats = ClassStats.of(Z, y, K)
-    judge = NearestSubspace().fit_stats(stats)
+    judge = SubspaceJudge().fit_stats(stats)
     difference = float((broadcast(stats, judge, Z) - judge.distances(Z)).abs().max())
     timings = interleave(
         {"broadcast": lambda: broadcast(stats, judge, Z), "ours": lambda: judge.fit_stats(stats).distances(Z)}, repeats

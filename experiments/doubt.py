@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import SubspaceJudge
 from ratemesh.metrics.accuracies import holders
 
 
@@ -58,7 +58,7 @@ def accuracies(folder: Path) -> list[float]:
     K = int(y.max()) + 1
     stats = [ClassStats.of(Z[node == i], y[node == i], K) for i in range(len(kept["Z_test"]))]
     held = holders(stats)
-    judge = NearestSubspace().fit_stats(ClassStats.sum(stats))
+    judge = SubspaceJudge().fit_stats(ClassStats.sum(stats))
     r = torch.stack([judge.residuals(features) for features in kept["Z_test"]])
     own = r.masked_fill(~held[:, None], torch.inf).min(2).values
     known = [judge.residuals(Z[node == i]).masked_fill(~held[i], torch.inf).min(1).values for i in range(len(stats))]

@@ -23,7 +23,7 @@ from torch.nn.functional import normalize
 
 from ratemesh.core.gauge import align, polar
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule, accuracy
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule, accuracy
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 from ratemesh.metrics.language import gallery_and_queries
@@ -133,7 +133,7 @@ def judged(i: Seen, j: Seen, maps: tuple[Map, Map], y: Tensor, fine: Tensor | No
     says, hears = maps
     statistics = ClassStats.of(normalize(hears(j.Z), dim=1), j.y, j.stats.num_classes)
     said, heard = normalize(says(i.test), dim=1), normalize(hears(j.test), dim=1)
-    found = [accuracy(NearestSubspace("energy", rule=rule).fit_stats(statistics).predict(said), y)]
+    found = [accuracy(SubspaceJudge("energy", rule=rule).fit_stats(statistics).predict(said), y)]
     for labels in (y, fine):
         if labels is not None:
             gallery, queries = gallery_and_queries(labels)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import Fusion, NearestSubspace
+from ratemesh.core.subspace import Fusion, SubspaceJudge
 from ratemesh.experiment.config import EvaluationSpec
 from ratemesh.experiment.records import RunFolder
 
@@ -37,10 +37,10 @@ def rules(stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, float]:
     ideal = EvaluationSpec(rank="d/K").rule(d, K).rank
 
     def judged(fusion: Fusion, rank: int | None = None) -> float:
-        return NearestSubspace(fusion, rank=rank).fit_stats(pooled).score(Z, y)
+        return SubspaceJudge(fusion, rank=rank).fit_stats(pooled).score(Z, y)
 
     def by_own(rank: int | None = None) -> float:
-        one = [NearestSubspace(rank=rank).fit_stats(s).residuals(z) for s, z in zip(stats, Z, strict=True)]
+        one = [SubspaceJudge(rank=rank).fit_stats(s).residuals(z) for s, z in zip(stats, Z, strict=True)]
         return float((torch.stack(one).sum(0).argmin(1) == y).double().mean())
 
     return {
@@ -58,7 +58,7 @@ def rules(stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, float]:
 def groups(folder: RunFolder, stats: list[ClassStats], Z: Tensor, y: Tensor) -> dict[str, str]:
     """Return, for every architecture, how its nodes do by themselves, percent."""
     encoders = folder.load_config().encoders
-    alone = [f"{100 * NearestSubspace().fit_stats(s).score(z, y):.0f}" for s, z in zip(stats, Z, strict=True)]
+    alone = [f"{100 * SubspaceJudge().fit_stats(s).score(z, y):.0f}" for s, z in zip(stats, Z, strict=True)]
     return {
         f"{spec.name}: every node by its own subspaces": ", ".join(alone[kind :: len(encoders)]) + " %"
         for kind, spec in enumerate(encoders)

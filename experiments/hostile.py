@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import SubspaceJudge
 from ratemesh.experiment.config import load_config
 from ratemesh.experiment.experiment import resume, run
 from ratemesh.methods.alg1 import Alg1, Alg1Program
@@ -80,7 +80,7 @@ def judge(folder: Path, liars: int) -> tuple[float, float]:
     Z, y, node = kept["Z_train"], kept["y_train"], kept["node_train"]
     K = int(y.max()) + 1
     stats = [ClassStats.of(Z[node == i], y[node == i], K) for i in honest]
-    accuracy = NearestSubspace("average").fit_stats(ClassStats.sum(stats)).score(kept["Z_test"][honest], kept["y_test"])
+    accuracy = SubspaceJudge("average").fit_stats(ClassStats.sum(stats)).score(kept["Z_test"][honest], kept["y_test"])
     pairs = [relative_distance(a, b) for i, a in enumerate(stats) for b in stats[:i]]
     return accuracy, sum(pairs) / len(pairs)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratemesh.connection import understood
 from ratemesh.connection.connection import Connection, connect
 from ratemesh.connection.understood import understanding
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import SubspaceJudge
 from ratemesh.data.features import Labelled
 from toy_sites_apart import Law, site
 
@@ -34,7 +34,7 @@ def test_pairs_are_judged_on_classes_that_both_hold(law: Law, mesh: Connection) 
     assert pairs["site-0", "site-1"]["samples"] == 90
     # By hand: the judge's own statistics, turned by its map, and nothing else.
     judge = mesh.sites[1]
-    turned = NearestSubspace().fit_stats(judge.stats.rotated(mesh.maps[1]))
+    turned = SubspaceJudge().fit_stats(judge.stats.rotated(mesh.maps[1]))
     Z = mesh.sites[0].centred(law.encoder(0)(X)) @ mesh.maps[0].T
     both = y != "fox"
     expected = (np.array(judge.classes)[turned.predict(Z)] == y)[both].mean()

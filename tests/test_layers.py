@@ -21,6 +21,7 @@ LAYERS = [
     {"connection"},
     {"report"},
     {"mesh"},
+    {"estimators"},
     {"studies"},
     {"cli"},
     {"__main__"},

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import SubspaceJudge
 from ratemesh.errors import InputError
 from ratemesh.experiment.experiment import run as run_experiment
 from ratemesh.experiment.storage import read_tensors, write_tensors
@@ -70,7 +70,7 @@ def test_float32_is_what_a_loop_over_pairs_finds(ends: Ends, codes: list[Heard])
         for j in range(3):
             if i == j:
                 continue
-            judged.append(NearestSubspace(rule=ends.rule).fit_stats(ends.stats[j]).score(Z[i], y))
+            judged.append(SubspaceJudge(rule=ends.rule).fit_stats(ends.stats[j]).score(Z[i], y))
             apart = torch.cdist(Z[i, queries], Z[j, gallery])
             found.append(float((y[gallery[apart.argmin(1)]] == y[queries]).double().mean()))
     plain = codes[0]
@@ -101,7 +101,7 @@ def test_pairs_are_judged_on_classes_that_both_hold(ends: Ends) -> None:
     with pytest.raises(InputError, match="hold a class in common"):
         pairs_of([keep(a, {0}), keep(b, {1})])
     stats, Z, y = [keep(a, {0}), keep(b, {0, 1}), keep(c, {1})], ends.test.Z, ends.test.y
-    judges = [NearestSubspace(rule=ends.rule).fit_stats(node) for node in stats]
+    judges = [SubspaceJudge(rule=ends.rule).fit_stats(node) for node in stats]
     common = {(0, 1): 0, (1, 0): 0, (1, 2): 1, (2, 1): 1}
     by_hand = [judges[j].score(Z[i, y == k], y[y == k]) for (i, j), k in common.items()]
     assert over_codes(replace(ends, stats=stats))[0].accuracy == pytest.approx(sum(by_hand) / 4)
@@ -190,5 +190,5 @@ def test_what_a_node_says_in_four_bytes_is_still_understood(ends: Ends) -> None:
     """Better than chance by far: the class, of three, as another node judges it."""
     code = ClassCode(ClassStats.sum(ends.stats), 4, ends.rule)
     arrived = code.decode(code.encode(ends.test.Z[0]))
-    own = NearestSubspace(rule=ends.rule).fit_stats(ClassStats.sum(ends.stats))
+    own = SubspaceJudge(rule=ends.rule).fit_stats(ClassStats.sum(ends.stats))
     assert torch.equal(own.predict(arrived), own.predict(ends.test.Z[0]))

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule
 from ratemesh.errors import InputError
 from ratemesh.metrics.language import (
     MOST,
@@ -157,7 +157,7 @@ def test_what_looks_all_the_same_is_found_by_chance_whatever_its_order():
 def test_finer_labels_are_judged_by_what_a_node_sees_of_the_gallery():
     _, Z, y = seen(4)
     A, B = gallery_and_queries(y, len(y))
-    rules = [NearestSubspace(rule=RULE).fit(Z_j[A], y[A]) for Z_j in Z]
+    rules = [SubspaceJudge(rule=RULE).fit(Z_j[A], y[A]) for Z_j in Z]
     torch.testing.assert_close(fine_pairs(Z, 10 * y + 3, RULE), loops(lambda i, j: rules[j].score(Z[i, B], y[B])))
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule
 from ratemesh.errors import InputError
 from ratemesh.metrics.accuracies import accuracies, partial_accuracies
 
@@ -72,7 +72,7 @@ def test_own_gaussians_judge_only_where_all_hold_the_same_classes() -> None:
 
 
 def test_weights_average_residuals() -> None:
-    judge = NearestSubspace(rank=1).fit_stats(held(0, 1, 2, 3))
+    judge = SubspaceJudge(rank=1).fit_stats(held(0, 1, 2, 3))
     Z = torch.nn.functional.normalize(torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0)), dim=2)
     w = torch.rand(3, 5, 4, generator=torch.Generator().manual_seed(1))
     single = torch.stack([judge.residuals(z) for z in Z])
@@ -81,6 +81,6 @@ def test_weights_average_residuals() -> None:
     assert bool(torch.isinf(judge.residuals(Z, w)[:, 2]).all())
     with pytest.raises(InputError, match=r"weights must have shape \(3, 1, 4\) or \(3, 5, 4\); got \(3, 4\)"):
         judge.residuals(Z, w[:, 0])
-    for other, features in ((judge, Z[0]), (NearestSubspace("average", rank=1).fit_stats(held(0, 1, 2, 3)), Z)):
+    for other, features in ((judge, Z[0]), (SubspaceJudge("average", rank=1).fit_stats(held(0, 1, 2, 3)), Z)):
         with pytest.raises(InputError, match=r"weights must come with features \(N, m, d\) and fusion='energy'"):
             other.residuals(features, w)

@@ -9,7 +9,7 @@ import torch
 
 from ratemesh.cli import screen
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import SubspaceJudge
 from ratemesh.encoders import ENCODERS
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.storage import read_json
@@ -97,7 +97,7 @@ def test_with_all_labels_everywhere_label_aware_is_fused() -> None:
     draw = torch.Generator().manual_seed(0)
     Z = torch.nn.functional.normalize(torch.randn(3, 200, 6, generator=draw, dtype=torch.float64), dim=2)
     y = torch.arange(200) % 4
-    judge = NearestSubspace("energy", rank=1).fit_stats(ClassStats.sum(ClassStats.of(z, y, 4) for z in Z))
+    judge = SubspaceJudge("energy", rank=1).fit_stats(ClassStats.sum(ClassStats.of(z, y, 4) for z in Z))
     assert judge.score(Z, y, torch.ones(3, 1, 4)) == judge.score(Z, y)
 
 

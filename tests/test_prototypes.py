@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import SubspaceJudge
 from ratemesh.errors import RatemeshError
 from ratemesh.graph.topology import of_edges
 from ratemesh.methods.fedpcl import FedPcl, contrast
@@ -275,7 +275,7 @@ def test_neighbours_end_in_one_space(spec: type[FedProto | FedPcl]) -> None:
         programs = [spec().program(Node(**{**vars(node), "local": quick})) for node in nodes(GRAPHS[graph])]
         for t in range(1, 13):
             play(programs, t)
-        rules = [NearestSubspace(rank=0).fit_stats(program.stats) for program in programs]
+        rules = [SubspaceJudge(rank=0).fit_stats(program.stats) for program in programs]
         Z = [encode(program.encoder, program.node.X) for program in programs]
         pairs = [(i, j) for i in range(3) for j in range(3) if i != j]
         apart = [float((programs[i].stats.mu - programs[j].stats.mu).norm(dim=1).mean()) for i, j in pairs]

@@ -9,12 +9,12 @@ from ratemesh.core.gauge import align
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.rates import coding_rate, rate_reduction
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
 
 if TYPE_CHECKING:
     from ratemesh.connection.connection import Connection, connect
     from ratemesh.connection.site import SiteStatistics
     from ratemesh.errors import StopTraining
+    from ratemesh.estimators.subspace import NearestSubspace
     from ratemesh.experiment.experiment import resume, run
     from ratemesh.mesh.mesh import Mesh, load
     from ratemesh.mesh.node import Node
@@ -44,6 +44,7 @@ __all__ = [
 LAZY = {
     "Connection": "ratemesh.connection.connection",
     "Mesh": "ratemesh.mesh.mesh",
+    "NearestSubspace": "ratemesh.estimators.subspace",
     "Node": "ratemesh.mesh.node",
     "SiteStatistics": "ratemesh.connection.site",
     "connect": "ratemesh.connection.connection",
@@ -52,7 +53,7 @@ LAZY = {
     "resume": "ratemesh.experiment.experiment",
     "run": "ratemesh.experiment.experiment",
 }
-"""What brings configuration, data and engines along; who wants only the loss does not wait for them."""
+"""What brings configuration, data, engines or scikit-learn along; who wants only the loss does not wait for them."""
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from ratemesh.core.gauge import align
 from ratemesh.core.lagrangian import Coupling, RunningStats, lagrangian
 from ratemesh.core.rates import rate_reduction
 from ratemesh.core.stats import ClassStats, balanced_counts, nearest_moments
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule, directions_holding
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule, directions_holding
 from ratemesh.core.theory import Proportions, proportion_gaps
 from ratemesh.errors import InputError
 from toy_stats import keep, no_samples
@@ -163,8 +163,8 @@ def test_a_private_class_is_turned_into_the_room_that_is_left():
 
 def test_a_fit_needs_labels_unless_it_is_told_the_classes():
     with pytest.raises(InputError, match=r"y must hold labels to fit on; it is empty\. Give at least one sample"):
-        NearestSubspace().fit(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
-    fitted = NearestSubspace().fit(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), num_classes=2)
+        SubspaceJudge().fit(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+    fitted = SubspaceJudge().fit(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), num_classes=2)
     assert bool((fitted.residuals(torch.eye(3)) == torch.inf).all())
 
 

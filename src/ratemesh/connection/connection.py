@@ -17,7 +17,7 @@ from ratemesh.connection.site import SiteStatistics
 from ratemesh.core.connect import connect as connect_stats
 from ratemesh.core.connect import join, padded
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace
+from ratemesh.core.subspace import SubspaceJudge
 from ratemesh.data.files import Array
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.storage import read_json, read_tensors, write_json, write_tensors
@@ -69,14 +69,14 @@ class Connection:
         return ClassStats.sum(self.turned)
 
     @cached_property
-    def _rules(self) -> dict[int | None, NearestSubspace]:
+    def _rules(self) -> dict[int | None, SubspaceJudge]:
         return {}
 
-    def rule(self, judge: int | str | None = None) -> NearestSubspace:
+    def rule(self, judge: int | str | None = None) -> SubspaceJudge:
         """Return the classifier of one site's own statistics, or of all sites' together."""
         j = None if judge is None else self.index(judge)
         if j not in self._rules:
-            self._rules[j] = NearestSubspace().fit_stats(self.stats if j is None else self.turned[j])
+            self._rules[j] = SubspaceJudge().fit_stats(self.stats if j is None else self.turned[j])
         return self._rules[j]
 
     def index(self, site: int | str) -> int:

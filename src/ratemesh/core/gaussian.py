@@ -45,7 +45,7 @@ class OwnGaussians:
         if not bool((held == held[0]).all()):
             raise InputError(
                 "stats must hold the same classes at every encoder: a class's likelihoods are compared only where all "
-                "have one. Use NearestSubspace with weights for nodes that hold some labels."
+                "have one. Use SubspaceJudge with weights for nodes that hold some labels."
             )
         self._held = held[0]
         self._directions = [self._discriminants(s) for s in stats]

@@ -64,7 +64,7 @@ def principal_axes(S: Tensor) -> tuple[Tensor, Tensor]:
     return values.flip(-1).clamp(min=0), axes.flip(-1)
 
 
-class NearestSubspace:
+class SubspaceJudge:
     """Classify by the smallest residual to a class's affine subspace μ_k + span(Φ_k).
 
     Φ_k are the leading principal directions of the class. With several encoders the paper averages
@@ -81,7 +81,7 @@ class NearestSubspace:
     Features and labels may be tensors or arrays of any precision; results have that of the features of the fit.
 
     >>> Z = torch.tensor([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]])
-    >>> NearestSubspace(rank=1).fit(Z, torch.tensor([0, 0, 1, 1])).predict(Z).tolist()
+    >>> SubspaceJudge(rank=1).fit(Z, torch.tensor([0, 0, 1, 1])).predict(Z).tolist()
     [0, 0, 1, 1]
     """
 
@@ -100,7 +100,7 @@ class NearestSubspace:
         self._stats: ClassStats | None = None
         self._directions: Tensor | None = None
 
-    def fit(self, Z: Tensor, y: Tensor, num_classes: int | None = None) -> "NearestSubspace":
+    def fit(self, Z: Tensor, y: Tensor, num_classes: int | None = None) -> "SubspaceJudge":
         """Fit on features: (m, d), or (N, m, d) of N encoders, all of them pooled; labels (m,)."""
         Z, y = to_tensor(Z, "Z"), to_tensor(y, "y")
         Z = Z.to(torch.promote_types(Z.dtype, torch.float32))  # half precision has no eigenvectors
@@ -110,7 +110,7 @@ class NearestSubspace:
         parts = Z if Z.ndim == 3 else Z[None]
         return self.fit_stats(ClassStats.sum(ClassStats.of(part, y, K, unit=False) for part in parts))
 
-    def fit_stats(self, stats: ClassStats) -> "NearestSubspace":
+    def fit_stats(self, stats: ClassStats) -> "SubspaceJudge":
         """Fit on class statistics, e.g. the sum over nodes: no features need to be shared."""
         check_stats(stats, "stats")
         variance, axes = principal_axes(stats.covariance())
@@ -125,7 +125,7 @@ class NearestSubspace:
     def _fitted(self, Z: Tensor) -> tuple[Tensor, ClassStats, Tensor]:
         """Return features in the precision of the fit, its statistics and directions; refuse what does not fit them."""
         if self._stats is None or self._directions is None:
-            raise InputError("NearestSubspace must be fitted before use. Call fit or fit_stats first.")
+            raise InputError("SubspaceJudge must be fitted before use. Call fit or fit_stats first.")
         Z = to_tensor(Z, "Z").to(self._stats.V.dtype)
         if Z.ndim not in (2, 3) or Z.shape[-1] != self._stats.d:
             raise InputError(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule
 from ratemesh.errors import InputError
 from ratemesh.experiment.card import Fusion
 
@@ -26,7 +26,7 @@ def scores(stats: Sequence[ClassStats], Z: Tensor, rule: SubspaceRule, fusion: F
     if fusion == "gaussian":
         judges = list(stats) if len(stats) == len(Z) else list(stats) * len(Z)
         return OwnGaussians().fit(judges).log_likelihoods(Z)
-    judge = NearestSubspace("energy", rule=rule).fit_stats(ClassStats.sum(stats))
+    judge = SubspaceJudge("energy", rule=rule).fit_stats(ClassStats.sum(stats))
     if fusion == "average":
         return -judge.residuals(Z.mean(0))
     if fusion != "energy":

@@ -22,7 +22,7 @@ from torch.nn.functional import normalize, pad
 
 from ratemesh.core.checks import UNIT_TOLERANCE, check_finite, to_tensor
 from ratemesh.core.stats import ClassStats, check_stats, group_by_class
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule, principal_axes
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule, principal_axes
 from ratemesh.errors import InputError, RatemeshError
 
 MOST_CLASSES = 256
@@ -164,7 +164,7 @@ class ClassCode(FeatureCode):
             )
         super().__init__(f"class{size}", stats.d, size)
         self._stats = ClassStats(stats.V.double(), stats.mu.double(), stats.m.double())
-        self._judge = NearestSubspace(rule=rule).fit_stats(self._stats)
+        self._judge = SubspaceJudge(rule=rule).fit_stats(self._stats)
         variance, axes = principal_axes(self._stats.covariance())
         self._coord, self._shift, self._bits = _allocated(variance, 8 * (size - 1))
         used = int(self._bits.any(0).nonzero().max()) + 1  # axes beyond carry no bit in any class

@@ -11,7 +11,7 @@ from torch import Tensor
 from ratemesh.core.checks import check_finite, check_labelled
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule, accuracy
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule, accuracy
 
 
 def accuracies(stats: Sequence[ClassStats], Z: Tensor, y: Tensor, rule: SubspaceRule) -> dict[str, float]:
@@ -38,7 +38,7 @@ def subspace_accuracies(pooled: ClassStats, Z: Tensor, y: Tensor, rule: Subspace
     `acc_average` of averaged features (paper), `acc_energy` of residuals added over nodes, `acc_node` the mean over
     nodes of one node alone.
     """
-    fused = NearestSubspace("energy", rule=rule).fit_stats(pooled)
+    fused = SubspaceJudge("energy", rule=rule).fit_stats(pooled)
     each = fused.distances(Z)
     return {
         "acc_average": accuracy(fused.predict(Z.mean(0)), y),
@@ -55,7 +55,7 @@ def partial_accuracies(stats: Sequence[ClassStats], Z: Tensor, y: Tensor, rule: 
     classes, among its own classes. All three are means over the nodes that there are such samples for.
     """
     held = holders(stats)
-    judge = NearestSubspace("energy", rule=rule).fit_stats(ClassStats.sum(stats))
+    judge = SubspaceJudge("energy", rule=rule).fit_stats(ClassStats.sum(stats))
     own, closed, foreign = [], [], []
     for Z_i, has in zip(Z, held, strict=True):
         mine = has[y]

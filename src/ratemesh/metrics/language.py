@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from ratemesh.core.checks import check_finite
 from ratemesh.core.gaussian import OwnGaussians
 from ratemesh.core.stats import ClassStats, group_by_class
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule, accuracy
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule, accuracy
 from ratemesh.errors import InputError
 from ratemesh.metrics.accuracies import holders
 
@@ -70,7 +70,7 @@ def judged_pairs(stats: Sequence[ClassStats], Z: Tensor, y: Tensor, rule: Subspa
         y: (m,) their labels.
         rule: how many directions a class has.
     """
-    return _pairs(stats, y, lambda own: NearestSubspace(rule=rule).fit_stats(own).distances(Z).argmin(-1))
+    return _pairs(stats, y, lambda own: SubspaceJudge(rule=rule).fit_stats(own).distances(Z).argmin(-1))
 
 
 def gaussian_pairs(stats: Sequence[ClassStats], Z: Tensor, y: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def hearsay_pairs(stats: Sequence[ClassStats], Z: Tensor, y: Tensor, rule: Subsp
     Node j judges by its own subspaces of the classes that it holds, and by i's of those that only i holds.
     """
     held = holders(stats)
-    rules = [NearestSubspace(rule=rule).fit_stats(own) for own in stats]
+    rules = [SubspaceJudge(rule=rule).fit_stats(own) for own in stats]
     told = torch.stack([speaker.distances(Z_i) for speaker, Z_i in zip(rules, Z, strict=True)])
     columns = []
     for judge, mine in zip(rules, held, strict=True):

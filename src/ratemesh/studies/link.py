@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ratemesh import seeds
 from ratemesh.core.stats import ClassStats
-from ratemesh.core.subspace import NearestSubspace, SubspaceRule, accuracy
+from ratemesh.core.subspace import SubspaceJudge, SubspaceRule, accuracy
 from ratemesh.errors import InputError
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import read_tensors, write_json
@@ -170,7 +170,7 @@ def over_noise(ends: Ends) -> list[Heard]:
 def _listener(ends: Ends) -> Callable[[Tensor], list[float]]:
     """Return a function that gives the numbers of `Heard` for features (N, n, d) as they arrived."""
     Z, y, fine, stats = ends.test.Z, ends.test.y, ends.test.fine, ends.stats
-    judges = [NearestSubspace(rule=ends.rule).fit_stats(s) for s in stats]
+    judges = [SubspaceJudge(rule=ends.rule).fit_stats(s) for s in stats]
     gallery, queries = halves(y if fine is None else fine)
     pairs = pairs_of(stats)
 
