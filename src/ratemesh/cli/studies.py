@@ -49,7 +49,7 @@ def demo(
 
 
 def compare(
-    configs: Annotated[list[Path], typer.Argument(help="TOML files, one a method or setting.")],
+    configs: Annotated[list[Path], typer.Argument(help="TOML files or names, one a method or setting.")],
     out: Annotated[Path, typer.Option("--out", help="Folder; an interrupted comparison in it goes on.")] = Path(
         "runs/compare"
     ),
