@@ -218,9 +218,23 @@ def main() -> None:
     except RatemeshError as error:
         screen.complain(str(error))
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        screen.complain(f"memory ran out ({_first_line(error)}). Lower d, local.batch_size or the encoders' widths.")
+        sys.exit(1)
     except KeyboardInterrupt:
         screen.complain("interrupted. A run goes on with: ratemesh resume FOLDER")
         sys.exit(130)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether there was no memory left; torch says so in words only."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":
