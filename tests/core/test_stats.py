@@ -134,7 +134,7 @@ def test_covariance_is_numpys(unit_rows, labels_of, counts, seed):
     Z, y = unit_rows(sum(counts), 3, seed), labels_of(counts, seed)
     covariance = ClassStats.of(Z, y, K).covariance()
     for k in (k for k in range(K) if counts[k] > 0):
-        expected = np.cov(Z[y == k].numpy(), rowvar=False, bias=True)
+        expected = np.cov(Z[y == k].numpy().T, bias=True)
         np.testing.assert_allclose(covariance[k].numpy(), expected, rtol=1e-10, atol=1e-14)
 
 

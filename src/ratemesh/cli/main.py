@@ -3,7 +3,7 @@
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -16,20 +16,12 @@ from ratemesh.cli.bench import app as bench_app
 from ratemesh.cli.clusters import clusters
 from ratemesh.cli.connect import connect, stats
 from ratemesh.cli.data import app as data_app
+from ratemesh.cli.listing import list_
 from ratemesh.cli.mesh import certs_app, launch, node, router
 from ratemesh.cli.options import ConfigFile, DataDir, Set, group, overrides
 from ratemesh.cli.studies import compare, demo, reproduce, table1, theory
-from ratemesh.data import DATASETS, PARTITIONS
-from ratemesh.data.sketches import SKETCHES
-from ratemesh.encoders import ENCODERS
-from ratemesh.engines import ENGINES
 from ratemesh.errors import InputError, RatemeshError
-from ratemesh.experiment.config import PRESETS
 from ratemesh.experiment.experiment import Progress
-from ratemesh.graph import TOPOLOGIES
-from ratemesh.messages.codecs import CODECS
-from ratemesh.methods import METHODS
-from ratemesh.specs import NamedSpec, Spec, nearest
 
 app = group(
     "ratemesh",
@@ -37,17 +29,6 @@ app = group(
     "into one representation space.\n\nStart with `ratemesh demo`.",
     add_completion=False,
 )
-
-CATALOGUES: dict[str, Mapping[str, type[NamedSpec]]] = {
-    "codecs": CODECS,
-    "datasets": DATASETS,
-    "encoders": ENCODERS,
-    "engines": ENGINES,
-    "methods": METHODS,
-    "partitions": PARTITIONS,
-    "sketches": SKETCHES,
-    "topologies": TOPOLOGIES,
-}
 
 PERIOD = 1.0
 """Seconds between looks at a run that is watched."""
@@ -229,40 +210,7 @@ app.add_typer(certs_app)
 app.add_typer(data_app)
 
 
-@app.command("list")
-def list_(
-    what: Annotated[
-        str,
-        typer.Argument(help="methods, codecs, encoders, datasets, partitions, sketches, topologies, engines, presets."),
-    ],
-) -> None:
-    """Show what a configuration can name, with every setting and its default.
-
-    Example: `ratemesh list topologies`
-    """
-    if what == "presets":
-        screen.console.print("\n".join(PRESETS))
-        return
-    if what not in CATALOGUES:
-        raise InputError(f"list takes a kind of thing; got '{what}'. {nearest(what, [*CATALOGUES, 'presets'])}")
-    for name, cls in CATALOGUES[what].items():
-        screen.console.print(f"[bold]{name}[/bold]  {(cls.__doc__ or '').splitlines()[0]}", soft_wrap=True)
-        _settings(cls, "  ")
-
-
-def _settings(cls: type[Spec], indent: str) -> None:
-    """Print the settings of a spec with their defaults, those of specs inside it below it."""
-    for name, field in cls.model_fields.items():
-        inner = field.annotation
-        if name == "name":
-            continue
-        if isinstance(inner, type) and issubclass(inner, Spec) and not issubclass(inner, NamedSpec):
-            screen.say(f"{indent}{name}.")
-            _settings(inner, indent + "  ")
-        else:
-            value = field.get_default()
-            default = "required" if field.is_required() else f"= {getattr(value, 'name', value)}"
-            screen.say(f"{indent}{name} {default}  {field.description or ''}")
+app.command("list")(list_)
 
 
 def main() -> None:
@@ -273,9 +221,23 @@ def main() -> None:
     except RatemeshError as error:
         screen.complain(str(error))
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        screen.complain(f"memory ran out ({_first_line(error)}). Lower d, local.batch_size or the encoders' widths.")
+        sys.exit(1)
     except KeyboardInterrupt:
         screen.complain("interrupted. A run goes on with: ratemesh resume FOLDER")
         sys.exit(130)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether there was no memory left; torch says so in words only."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ratemesh.cli import screen
-from ratemesh.cli.options import DataDir, Insecure, Set, group, overrides
+from ratemesh.cli.options import ConfigFile, DataDir, Insecure, Set, group, overrides
 
 certs_app = group(
     "certs", "Certificates for sites, from a private authority.\n\nExample: `ratemesh certs init certs --sites a b c`"
@@ -93,7 +93,7 @@ def router(
 
 
 def launch(
-    config: Annotated[Path, typer.Argument(help="TOML file of a run, e.g. experiments/digits.toml.")],
+    config: ConfigFile,
     engine: Annotated[
         str, typer.Option("--engine", help="zenoh: a mesh of sites; ray: actors on a cluster of this machine.")
     ] = "zenoh",

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -18,6 +19,9 @@ from ratemesh.report.progress import Board, console
 from ratemesh.report.wording import DASH, in_bytes
 
 __all__ = ["Board", "console"]  # beside what is in here
+
+NAME = 24
+"""Letters of a method's name in a table."""
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -42,12 +46,25 @@ def table(rows: Sequence[Mapping[str, Any]]) -> None:
     out.add_column("method", overflow="fold", min_width=12)
     columns = _columns(rows)
     for heading in columns:
-        out.add_column(heading.replace(" ", "\n"), justify="right", vertical="bottom")
+        out.add_column(heading.replace(" ", "\n"), justify="right", vertical="bottom", no_wrap=True)
     for row in rows:
         cells = ("–".join(_number(key, row.get(key)) for key in keys) for keys in columns.values())
-        out.add_row(str(row["method"]), *cells)
+        out.add_row(short(str(row["method"])), *cells)
     console.print(out)
+    for label in dict.fromkeys(str(row["method"]) for row in rows):
+        if short(label) != label:
+            console.print(f"{short(label)}: {label}", style="dim", markup=False)
     console.print(LEGEND, style="dim")
+
+
+def short(label: str) -> str:
+    """Return a method's label for a column of the terminal: its name, and whether there is more to it.
+
+    >>> short("Algorithm 1 + gauge with class means and sketch + late coupling")
+    'Algorithm 1 …'
+    """
+    name, *more = label.split(" + ")
+    return shorten(name, NAME, placeholder=" …") + (" …" if more else "")
 
 
 def intervals(result: TrialsResult) -> None:

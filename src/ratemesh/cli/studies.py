@@ -49,7 +49,7 @@ def demo(
 
 
 def compare(
-    configs: Annotated[list[Path], typer.Argument(help="TOML files, one a method or setting.")],
+    configs: Annotated[list[Path], typer.Argument(help="TOML files or names, one a method or setting.")],
     out: Annotated[Path, typer.Option("--out", help="Folder; an interrupted comparison in it goes on.")] = Path(
         "runs/compare"
     ),
@@ -166,7 +166,11 @@ def theory(
     screen.say("\n".join(f"Figure:  {path}" for path in result.figures))
     failed = [f"Theorem {check.theorem}: {check.property}" for check in result.checks if not check.holds]
     if failed:
-        screen.say(f"{len(failed)} of {len(result.checks)} properties do not hold: {'; '.join(failed)}.")
+        early = (
+            f" {rounds} rounds may be too few: by default there are {Setting.rounds}. Try --rounds {Setting.rounds}."
+        )
+        told = f"{len(failed)} of {len(result.checks)} properties do not hold: {'; '.join(failed)}."
+        screen.say(told + (early if rounds < Setting.rounds else ""))
     else:
         screen.say(f"All {len(result.checks)} properties hold.")
 

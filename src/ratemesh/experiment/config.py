@@ -15,6 +15,7 @@ from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, PartitionSpec
 from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
+from ratemesh.experiment.named import find_experiment
 from ratemesh.experiment.stopping import StoppingSpec
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.methods import METHODS, MethodSpec
@@ -140,22 +141,30 @@ class Config(Spec):
     d: int = Field(128, ge=2, description="dimension of the representation space")
     names: list[str] = Field([], description="of the nodes, in order; left out: their numbers")
     same_init: bool = Field(False, description="whether nodes of one architecture start from equal weights")
-    partition: Annotated[SerializeAsAny[PartitionSpec], _named(PARTITIONS, PartitionSpec, "partition")] = NAMES[
-        "partition"
-    ]
-    data: Annotated[SerializeAsAny[DatasetSpec], _named(DATASETS, DatasetSpec, "data")] = NAMES["data"]
-    graph: Annotated[SerializeAsAny[TopologySpec], _named(TOPOLOGIES, TopologySpec, "graph")] = NAMES["graph"]
+    partition: Annotated[SerializeAsAny[PartitionSpec], _named(PARTITIONS, PartitionSpec, "partition")] = Field(
+        NAMES["partition"], description="how training samples are dealt out to the nodes"
+    )
+    data: Annotated[SerializeAsAny[DatasetSpec], _named(DATASETS, DatasetSpec, "data")] = Field(
+        NAMES["data"], description="what is learned from: samples, labels, and those held out"
+    )
+    graph: Annotated[SerializeAsAny[TopologySpec], _named(TOPOLOGIES, TopologySpec, "graph")] = Field(
+        NAMES["graph"], description="how many nodes there are, and who talks to whom"
+    )
     encoders: list[Annotated[SerializeAsAny[EncoderSpec], _named(ENCODERS, EncoderSpec, "encoders")]] = Field(
         ["mlp"],  # type: ignore[list-item]
         min_length=1,
         description="architectures, dealt out to the nodes in turn",
     )
-    local: LocalSpec = LocalSpec()
-    method: Annotated[SerializeAsAny[MethodSpec], _named(METHODS, MethodSpec, "method")] = NAMES["method"]
-    engine: Annotated[SerializeAsAny[EngineSpec], _named(ENGINES, EngineSpec, "engine")] = NAMES["engine"]
-    evaluation: EvaluationSpec = EvaluationSpec()
-    stopping: StoppingSpec = StoppingSpec()
-    output: OutputSpec = OutputSpec()
+    local: LocalSpec = Field(LocalSpec(), description="training of a node between two exchanges, for every method")
+    method: Annotated[SerializeAsAny[MethodSpec], _named(METHODS, MethodSpec, "method")] = Field(
+        NAMES["method"], description="the algorithm that brings the nodes together"
+    )
+    engine: Annotated[SerializeAsAny[EngineSpec], _named(ENGINES, EngineSpec, "engine")] = Field(
+        NAMES["engine"], description="where nodes run and how messages travel; the results are the same"
+    )
+    evaluation: EvaluationSpec = Field(EvaluationSpec(), description="how the learned features are judged")
+    stopping: StoppingSpec = Field(StoppingSpec(), description="which round is the best, and when to stop waiting")
+    output: OutputSpec = Field(OutputSpec(), description="what a run leaves behind, beside its records")
     folder: Path | None = Field(
         None, description="where modules of own classes are; left out: beside the configuration file"
     )
@@ -215,8 +224,11 @@ def _validated(table: Mapping[str, Any], overrides: Sequence[str]) -> Config:
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read and validate a TOML file; relative paths in it, and modules of own classes, are beside it."""
-    return make_config(read_toml(path, "config"), overrides, path.absolute().parent)
+    """Read and validate a TOML file; relative paths in it, and modules of own classes, are beside it.
+
+    The name of an experiment that comes with ratemesh will do; paths are then relative to the working directory.
+    """
+    return make_config(read_toml(find_experiment(path), "config"), overrides, path.absolute().parent)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

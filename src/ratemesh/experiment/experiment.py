@@ -40,7 +40,7 @@ def run(
     """Run an experiment and leave everything in a new folder.
 
     Args:
-        config: a Config, a table of settings, or the path of a TOML file.
+        config: a Config, a table of settings, the path of a TOML file, or the name of an experiment, e.g. "digits".
         out: the run folder, new or empty; default the next free `runs/run-NNN`.
         overrides: settings "a.b=value" that win over the file.
         progress: called after every round, one or several in turn. One that raises `ratemesh.StopTraining` makes this

@@ -17,7 +17,7 @@ from ratemesh.engines.workers import child_environment, end
 from ratemesh.engines.zenoh_engine import free_addresses, mesh_links
 from ratemesh.errors import RatemeshError
 from ratemesh.experiment.config import Config
-from ratemesh.experiment.outcome import finish, network
+from ratemesh.experiment.outcome import finish, keep_initial, network
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder, round_record
 from ratemesh.experiment.storage import write_json
@@ -103,6 +103,7 @@ def judge_sites(plan: Plan, folder: RunFolder, sites: Sequence[Path]) -> dict[st
         sent = {key: sum(record[key] for record in there) for key in ("bytes", "wire_bytes")}
         folder.append(folder.rounds, round_record(t, nodes, sent))
     with InProcess(name="inprocess", workers=1).open(plan, plan.topology.nodes) as engine:
+        keep_initial(engine, plan, folder)  # sites begin from these very states
         engine.ask(Site.load, str(states))
         return finish(engine, plan, folder)
 

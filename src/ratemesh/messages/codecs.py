@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Self
 
 import torch
-from pydantic import BeforeValidator, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from torch import Tensor
 
 from ratemesh.errors import InputError
@@ -105,7 +105,9 @@ class Delta(CodecSpec):
     """
 
     remembers: ClassVar[bool] = True
-    inner: Annotated[SerializeAsAny[CodecSpec], codec_at("method.codec.inner")] = Int8(name="int8")
+    inner: Annotated[SerializeAsAny[CodecSpec], codec_at("method.codec.inner")] = Field(
+        Int8(name="int8"), description="what codes the differences"
+    )
 
     @model_validator(mode="after")
     def _once(self) -> Self:

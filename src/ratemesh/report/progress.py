@@ -52,7 +52,8 @@ def in_words(record: Mapping[str, Any]) -> str:
     """Return a round's numbers for one line."""
     distance = record.get("disagreement")
     apart = "" if distance is None or math.isnan(distance) else f"  disagreement {distance:.3f}"
-    return f"{len(record['nodes'])} nodes  ΔR {record['reduction']:.2f}{apart}"
+    count = len(record["nodes"])
+    return f"{count} node{'s' if count != 1 else ''}  ΔR {record['reduction']:.2f}{apart}"
 
 
 def _judged(evaluation: Mapping[str, Any]) -> str:

@@ -64,6 +64,7 @@ class Run:
 
     Attributes:
         stats: class statistics of all nodes after the last round; only of a run that `open_underway` opened.
+        site: what a site of a mesh, which knows its own part only, wrote at its end.
         trials: the runs that were started, in the order of their seeds; none for a single run.
         planned: how many trials there should be.
     """
@@ -78,6 +79,7 @@ class Run:
     metrics: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     network: dict[str, Any] = field(default_factory=dict)
+    site: dict[str, Any] = field(default_factory=dict)
     features: Features | None = None
     initial: Features | None = None
     stats: ClassStats | None = None
@@ -99,7 +101,7 @@ class Run:
     @property
     def whole(self) -> bool:
         """Whether everything that was planned has final numbers."""
-        return len(self.complete) == self.planned if self.planned else bool(self.metrics)
+        return len(self.complete) == self.planned if self.planned else bool(self.metrics or self.site)
 
     @property
     def partial(self) -> bool:
@@ -126,8 +128,8 @@ class Run:
             done = len(self.complete)
             of = f"{done} of {self.planned}" if done < self.planned else f"{done}"
             return f"{of} trial{'s' if self.planned > 1 else ''} complete"
-        if self.metrics:
-            return "complete"
+        if self.metrics or self.site:
+            return "complete" if self.metrics else "complete: one site of a mesh"
         rounds = f"{len(self.records)} of {self.setting('rounds', '?')} rounds"
         return f"final numbers unreadable, {rounds}" if self.ended else f"incomplete: {rounds}"
 
@@ -135,6 +137,12 @@ class Run:
     def sample(self) -> str:
         """Name of the run whose features and network are shown: the first complete one of trials."""
         return f"{self.name}, {self.complete[0].name}" if self.complete else self.name
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, as far as they are known."""
+        found = self.network.get("classes")
+        return tuple(map(str, found)) if isinstance(found, list) else ()
 
     def setting(self, key: str, default: Any = None) -> Any:
         """Return the setting "a.b" of the resolved configuration."""
@@ -244,6 +252,13 @@ def _read_metrics(run: Run, folder: RunFolder) -> None:
     if folder.metrics.exists():
         run.metrics = read_object(run, folder.metrics)
         return
+    run.site = read_object(run, folder.path / "summary.json")
+    if run.site:
+        run.notes.append(
+            f"one site of a mesh, finished: {100 * number(run.site.get('accuracy')):.1f} % of held-out samples by "
+            "its own statistics. Numbers over all nodes are known only where all sites are put together."
+        )
+        return
     wanted, done = run.setting("rounds", "?"), len(run.records)
     run.notes.append(
         f"{INCOMPLETE}: {done} of {wanted} rounds are recorded and metrics.json is missing. "
@@ -255,7 +270,7 @@ def _read_features(run: Run, path: Path, when: str) -> Features | None:
     """Read the training features that were kept, if they can be drawn."""
     if not path.exists():
         if when == "before" or run.metrics:  # of an incomplete run the end is said to be missing already
-            run.notes.append(f"no features were kept {when} training; run with output.features above 0.")
+            run.notes.append(f"no features were kept {when} training; {_why_none(run, path)}.")
         return None
     try:
         tensors = read_tensors(path)
@@ -270,6 +285,13 @@ def _read_features(run: Run, path: Path, when: str) -> Features | None:
         run.notes.append(f"{path.name} holds no samples, or numbers that are not finite; it is left out.")
         return None
     return features
+
+
+def _why_none(run: Run, path: Path) -> str:
+    """Say why there are no features: only what the settings and the folder bear out."""
+    if run.site:
+        return "a site by itself keeps none"
+    return f"{path.name} is missing" if run.setting("output.features") else "run with output.features above 0"
 
 
 def open_underway(path: Path) -> Run:

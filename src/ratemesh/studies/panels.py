@@ -12,6 +12,7 @@ from typing import Any
 
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, load_config, make_config
+from ratemesh.experiment.named import experiments
 from ratemesh.specs import nearest
 from ratemesh.studies.compare import budget
 
@@ -77,16 +78,12 @@ with the same switches.
 
 
 def panel_file(name: str, scale: str) -> Path:
-    """Return the TOML file of a panel: in an installed package beside this module, in a checkout in experiments/."""
+    """Return the TOML file of a panel."""
     if name not in PANELS:
         raise InputError(f"panel must be a known name; got '{name}'. {nearest(name, PANELS)}")
     if scale not in SCALES:
         raise InputError(f"scale must be a known name; got '{scale}'. {nearest(scale, SCALES)}")
-    places = [Path(__file__).parent / "tables", Path(__file__).parents[3] / "experiments"]
-    found = [file for place in places if (file := place / f"{name}-{scale}.toml").is_file()]
-    if not found:
-        raise InputError(f"panel '{name}' must be installed as {name}-{scale}.toml; it is not. Reinstall ratemesh.")
-    return found[0]
+    return experiments()[f"{name}-{scale}"]
 
 
 def load_panel(name: str, scale: str, overrides: Sequence[str] = ()) -> Config:

@@ -100,8 +100,17 @@ def _gradients(axis: Axes, slow: Sequence[Bounded]) -> None:
     axis.plot(T, [run.bound[-1] for run in slow], "k^:", ms=5, label=r"their bounds, $O(1/\sqrt{TT'})$")
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_ylim(bottom=min(ends) / 300)  # room for the legend
     axis.set_xlabel("round $t$, or length of the run $T$")
     axis.set_ylabel("squared gradient norm")
     axis.set_title("(d) Theorem 2: gradients fall as bounded")
-    axis.legend(loc="lower left", handlelength=1.6, labelspacing=0.3)
+    _room_for_legend(axis, min(map(min, (seen.gradient2, bound, ends))))
+
+
+def _room_for_legend(axis: Axes, lowest: float) -> None:
+    """Put the legend under all curves of a logarithmic axis, and lower its end until none reaches into it."""
+    legend = axis.legend(loc="lower left", handlelength=1.6, labelspacing=0.3)
+    top = axis.get_ylim()[1]
+    axis.figure.draw_without_rendering()  # type: ignore[union-attr]
+    part = 1.15 * legend.get_window_extent().height / axis.get_window_extent().height
+    # the curves get what the legend leaves: log(lowest) lies at `part` of the axis
+    axis.set_ylim(top * (lowest / top) ** (1 / (1 - part)), top)

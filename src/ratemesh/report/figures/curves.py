@@ -218,7 +218,7 @@ def draw_accuracy(runs: Sequence[Run], out_stem: Path, *, formats: Sequence[str]
     single = {run.name: [points(trial, aware=aware) for trial in run.complete] for run in runs}
     notes = _without_accuracy(known)
     kinds = [kind for kind in KINDS if any(kind in p.accuracy for found in known.values() for p in found)]
-    if not kinds:
+    if sum(map(len, known.values())) < 2:  # a lone dot says nothing that the tables do not
         return Drawn(title, notes=notes)
     with style.house_style():
         # what a node alone makes of classes it never saw would flatten all the others
@@ -278,7 +278,7 @@ def _without_accuracy(known: Mapping[str, list[Point]]) -> tuple[str, ...]:
     single = [name for name, found in known.items() if len(found) == 1]
     if single:
         notes.append(
-            f"{style.listed(single)}: only the final accuracy is known, so there is a single point. "
+            f"{style.listed(single)}: only the final accuracy is known, which is too little for a curve. "
             "Set output.evaluate_every to see the way there."
         )
     return tuple(notes)

@@ -24,11 +24,17 @@ from ratemesh.threads import pinned
 SAMPLES = 400
 """Rows of a matrix: more would be finer than a screen."""
 
-LABELS = 12
+LABELS = 30
 """Class labels that fit along an axis."""
 
-FRAMED = 40
-"""Classes up to which lines are drawn between them; lines between a hundred would hide the cosines."""
+ROOMY = 12
+"""Class labels up to which they have their usual size, and lines between classes are as dark."""
+
+FRAMED = 20
+"""Classes up to which lines are drawn between them; more lines would hide the cosines."""
+
+LETTERS = 10
+"""Letters of a class's name."""
 
 DIVERGING = LinearSegmentedColormap.from_list(
     "cosine", [(0.0, "#B34700"), (0.25, "#F0A050"), (0.5, "#FFFFFF"), (0.75, "#3F7FB5"), (1.0, "#04203F")]
@@ -38,19 +44,25 @@ DIVERGING = LinearSegmentedColormap.from_list(
 
 @dataclass(frozen=True)
 class Matrix:
-    """What one panel shows: cosines C (n, n) of samples sorted by class, their labels y (n,), a title."""
+    """What one panel shows: cosines C (n, n) of samples sorted by class, their labels y (n,), a title, names."""
 
     C: Tensor
     y: Tensor
     title: str
+    classes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, features: Features, title: str) -> "Matrix":
+    def of(cls, features: Features, title: str, classes: tuple[str, ...] = ()) -> "Matrix":
         """Return the cosines of samples sorted by class, then node, thinned out evenly."""
         order = torch.argsort(features.y * (int(features.node.max()) + 1) + features.node, stable=True)
         kept = order[torch.linspace(0, len(order) - 1, min(len(order), SAMPLES)).round().long()]
         unit = normalize(features.Z[kept], dim=1)
-        return cls((unit @ unit.T).clamp(-1, 1), features.y[kept], title)
+        return cls((unit @ unit.T).clamp(-1, 1), features.y[kept], title, classes)
+
+    def label(self, k: int) -> str:
+        """Return what stands for class k along an axis."""
+        name = self.classes[k] if k < len(self.classes) else str(k)
+        return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
 
     @property
     def different(self) -> Tensor:
@@ -103,16 +115,18 @@ def _save_cosines(
 
 def _matrices(runs: Sequence[Run]) -> list[Matrix]:
     """Return the starts that differ, then every run's end."""
-    starts: list[tuple[str, Features]] = []
+    starts: list[tuple[Run, Features]] = []
     for run in runs:
         if run.initial is not None and not any(run.initial.equals(start) for _, start in starts):
-            starts.append((run.sample, run.initial))
+            starts.append((run, run.initial))
     before = [
-        Matrix.of(features, "before training" if len(starts) == 1 else f"{style.label(name)}: before")
-        for name, features in starts
+        Matrix.of(
+            features, "before training" if len(starts) == 1 else f"{style.label(run.sample)}: before", run.classes
+        )
+        for run, features in starts
     ]
-    ends = [(run.sample, run.features) for run in runs if run.features is not None]
-    return before + [Matrix.of(features, f"{style.label(name)}: after") for name, features in ends]
+    ends = [(run, run.features) for run in runs if run.features is not None]
+    return before + [Matrix.of(Z, f"{style.label(run.sample)}: after", run.classes) for run, Z in ends]
 
 
 def _cosine_panel(axis: Axes, shown: Matrix) -> AxesImage:
@@ -120,14 +134,16 @@ def _cosine_panel(axis: Axes, shown: Matrix) -> AxesImage:
     y = shown.y
     image = axis.imshow(shown.C.numpy(), cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
     starts = [0, *(torch.nonzero(y.diff()).flatten() + 1).tolist(), len(y)]
+    width = 0.5 if len(starts) <= ROOMY + 1 else 0.25
     for edge in starts[1:-1] if len(starts) <= FRAMED else []:
-        axis.axhline(edge - 0.5, color="black", linewidth=0.5)
-        axis.axvline(edge - 0.5, color="black", linewidth=0.5)
+        axis.axhline(edge - 0.5, color="black", linewidth=width)
+        axis.axvline(edge - 0.5, color="black", linewidth=width)
     every = -(-(len(starts) - 1) // LABELS)
     middle = [(a + b - 1) / 2 for a, b in itertools.pairwise(starts)][::every]
-    labels = [str(int(y[a])) for a in starts[:-1]][::every]
-    axis.set_xticks(middle, labels)
-    axis.set_yticks(middle, labels)
+    labels = [shown.label(int(y[a])) for a in starts[:-1]][::every]
+    size = None if len(labels) <= ROOMY else 5.5
+    axis.set_xticks(middle, labels, rotation=90 if max(map(len, labels)) > 2 else 0, fontsize=size)
+    axis.set_yticks(middle, labels, fontsize=size)
     axis.tick_params(length=0)
     axis.grid(visible=False)
     axis.spines[:].set_visible(True)
@@ -210,7 +226,7 @@ def draw_structure(folder: Path, out: Path) -> None:
     with style.house_style():
         figure, axes = style.panels(3, (4.3, 4.2), width_ratios=(1, 1, 1.15))
         for axis, features, title in zip(axes, (run.initial, run.features), ("before", "after"), strict=False):
-            image = _cosine_panel(axis, Matrix.of(features, f"{title} training"))
+            image = _cosine_panel(axis, Matrix.of(features, f"{title} training", run.classes))
         figure.colorbar(image, ax=axes[:2], shrink=0.8, label="cosine similarity")
         _spectra_panel(axes[2], run.features.stats())
         axes[2].set_title("singular values, after training")
@@ -228,7 +244,7 @@ def draw_grids(runs: Mapping[str, Run], stem: Path) -> tuple[Path, ...]:
     if not kept:
         return ()
     across = 4 if len(kept) > 3 else 3
-    matrices = [Matrix.of(features, title) for title, features in kept]
+    matrices = [Matrix.of(features, title, runs[title].classes) for title, features in kept]
     spectra = [(title, features.stats()) for title, features in kept]
     return (
         *_save_cosines(matrices, across, stem.with_name(f"{stem.name}-cosine")),
