@@ -16,7 +16,7 @@ from ratemesh.experiment.config import make_config
 from ratemesh.experiment.experiment import resume, run
 from ratemesh.experiment.records import RunFolder
 from ratemesh.graph.topology import Ring
-from toy_nodes import WORDS, Forgetful, Wide, nodes, samples
+from toy_nodes import WORDS, Forgetful, Wide, nets, nodes, samples
 
 HOW = {
     "local": {"epochs": 5, "optimizer": "muon", "batch_size": 50},
@@ -266,3 +266,13 @@ def test_training_stops_when_nothing_gets_better_and_when_a_callback_says_so() -
             raise rm.StopTraining("enough")
 
     assert rm.Mesh(nodes()).fit(rounds=9, progress=False, callbacks=[enough]).metrics["rounds_played"] == 2
+
+
+@pytest.mark.filterwarnings("ignore:Assumption 1")
+def test_of_a_class_that_some_nodes_hold_only_these_are_asked() -> None:
+    (X, y), (X_new, y_new) = samples(0, 240), samples(9, 300)
+    parts = [y != 0, y != 2]
+    given = [rm.Node(nets()[0], X[part], WORDS[y[part]], eval=(X_new, WORDS[y_new])) for part in parts]
+    mesh = rm.Mesh(given, **HOW).fit(rounds=4, progress=False)
+    assert mesh.score(X_new, WORDS[y_new], fusion="energy") == mesh.metrics["acc_label_aware"]
+    assert set(mesh.predict(X_new, node=0)) == {"beech", "cedar"}

@@ -25,6 +25,7 @@ from ratemesh.experiment.page import page_of
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.storage import read_json, read_tensors, write_json, write_tensors, write_text
 from ratemesh.messages.formats import Payload
+from ratemesh.metrics.table import LABEL_AWARE
 from ratemesh.specs import build, resolve
 from ratemesh.training.local import named, under
 
@@ -101,7 +102,7 @@ def _card(plan: Plan, metrics: Mapping[str, Any], only: int | None) -> Card:
         intake=intake_of(data.intake, data.X_train).model_dump(mode="json", exclude_none=True),
         energy=rule.energy,
         rank=rule.rank,
-        fusion=_best(metrics, FUSED),
+        fusion=_best(metrics, FUSED if LABEL_AWARE not in metrics else {**FUSED, "energy": LABEL_AWARE}),
         alone=_best(metrics, ALONE),
         nodes=tuple(_node_card(plan, i) for i in (range(plan.topology.nodes) if only is None else [only])),
         edges=plan.topology.edges if only is None else (),
@@ -197,7 +198,8 @@ def _is_whole(name: str) -> bool:
 
 FUSED = {"energy": "acc_energy", "average": "acc_average", "gaussian": "acc_gaussian"}
 ALONE = {"energy": "acc_own", "gaussian": "acc_own_gaussian"}
-"""By which metric a way of judging is chosen, for all nodes together and for one."""
+"""By which metric a way of judging is chosen, for all nodes together and for one. Where nodes hold different labels,
+residuals of a class are added over its holders only (`mesh.judging`), so energy goes by the label-aware one."""
 
 
 def _best(metrics: Mapping[str, Any], ways: Mapping[str, str]) -> Any:
