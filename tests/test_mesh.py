@@ -14,6 +14,7 @@ import tomli_w
 import torch
 from typer.testing import CliRunner
 
+import ratemesh
 from ratemesh.cli.main import app
 from ratemesh.engines import certs
 from ratemesh.engines.zenoh_engine import free_addresses
@@ -105,6 +106,8 @@ def test_sites_bring_their_own_data_and_encoder(tmp_path: Path) -> None:
         assert summary["outside_theorem"] == 0
         assert {key for key in summary if "accuracy" in key} == judged
         assert all(summary[key] > 0.5 for key in judged)
+        mesh = ratemesh.load(file.with_suffix(""))  # what a site has trained, it can use
+        assert [node.samples for node in mesh.saved.card.nodes] == [mesh.saved.stats[0].m.sum()]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class Mesh:
             "partition": Given(sizes=self._held.sizes),
             "graph": self._graph,
             "encoders": [node.encoder for node in self.nodes],
-            "names": names_of(self.nodes),
+            "names": names_of(self.nodes) if any(node.name for node in self.nodes) else [],
             **({} if rounds is None else {"rounds": rounds}),
         }
         return make_config(table)
