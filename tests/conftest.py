@@ -24,11 +24,12 @@ LabelsOf = Callable[..., Tensor]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--runslow", action="store_true", default=False, help="also run tests that take minutes")
+    parser.addoption("--runpackage", action="store_true", default=False, help="also build and install the package")
     parser.addoption("--runfaults", action="store_true", default=False, help="also break real processes and networks")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for marker in ("slow", "faults"):
+    for marker in ("slow", "faults", "package"):
         if config.getoption(f"--run{marker}"):
             continue
         skip = pytest.mark.skip(reason=f"run with --run{marker}")

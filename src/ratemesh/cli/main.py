@@ -22,6 +22,7 @@ from ratemesh.cli.options import ConfigFile, DataDir, Set, group, overrides
 from ratemesh.cli.studies import compare, demo, reproduce, table1, theory
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.experiment import Progress
+from ratemesh.experiment.memory import out_of_memory
 
 app = group(
     "ratemesh",
@@ -222,18 +223,13 @@ def main() -> None:
         screen.complain(str(error))
         sys.exit(2 if isinstance(error, InputError) else 1)
     except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
+        if not out_of_memory(error):
             raise
         screen.complain(f"memory ran out ({_first_line(error)}). Lower d, local.batch_size or the encoders' widths.")
         sys.exit(1)
     except KeyboardInterrupt:
         screen.complain("interrupted. A run goes on with: ratemesh resume FOLDER")
         sys.exit(130)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Whether there was no memory left; torch says so in words only."""
-    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -4,7 +4,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from torch import nn
+
+from ratemesh.encoders import EncoderSpec
+from ratemesh.errors import InputError
+
 BYTES_A_NUMBER = 4
+COPIES = 8
+"""Copies of its class statistics that a coupled node holds at the least: its own, as told and running, duals, midpoints
+and each neighbour's, and those of a step. About 15 were measured on a ring of three, at d = 1000 and 1500."""
 BYTES_A_PARAMETER = 16
 """Weight, gradient and Adam's two moments, four bytes each."""
 
@@ -27,6 +36,39 @@ class Memory:
         remedy = "" if self.fits else ". Take narrower encoders, or a partition with fewer replicas"
         need = f"{nodes} nodes with {self.networks} networks need {self.needed / 1e9:.3g} GB"
         return f"{need}, {self.free / 1e9:.1f} GB are free{remedy}"
+
+
+def make_network(spec: EncoderSpec, shape: tuple[int, ...], d: int, free: int, what: str) -> nn.Module:
+    """Make an encoder's network, its parameters counted before memory is taken for them; refuse one without room.
+
+    Args:
+        free: bytes that there are.
+        what: whose network it is, for messages.
+    """
+    try:
+        with torch.device("meta"):
+            count = sum(p.numel() for p in spec.network(shape, d).parameters())
+    except Exception:  # more than can be counted, or an own network that looks at its numbers: making it will tell
+        count = 0
+    if BYTES_A_PARAMETER * count > free:
+        raise InputError(
+            f"{what} must fit into memory with gradients and optimiser; {count:.3g} parameters need "
+            f"{BYTES_A_PARAMETER * count / 1e9:.3g} GB, {free / 1e9:.1f} GB are free. Lower d, or take a narrower one."
+        )
+    try:
+        return spec.network(shape, d)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise InputError(f"{what} must fit into memory; it does not. Lower d, or take a narrower one.") from None
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether there was no memory left, of the processor or of a device; torch says so in words only."""
+    said = str(error)
+    return isinstance(error, MemoryError) or any(
+        word in said for word in ("allocate memory", "out of memory", "overflow", "Storage size")
+    )
 
 
 def available_memory() -> int:

@@ -23,7 +23,7 @@ from ratemesh.engines.protocol import SiteFactory, Split
 from ratemesh.engines.rounds import advance
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import Config, make_config
-from ratemesh.experiment.memory import BYTES_A_NUMBER, BYTES_A_PARAMETER, Memory, available_memory
+from ratemesh.experiment.memory import BYTES_A_NUMBER, BYTES_A_PARAMETER, COPIES, Memory, available_memory, make_network
 from ratemesh.experiment.storage import read_tensors, write_tensors
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
@@ -31,6 +31,7 @@ from ratemesh.messages.formats import Payload
 from ratemesh.metrics.language import thinned
 from ratemesh.seeds import generator
 from ratemesh.threads import pinned
+from ratemesh.training.coupled import CoupledSpec
 from ratemesh.training.local import encode
 from ratemesh.training.protocol import Exchange, Node, Round, start_program
 
@@ -126,11 +127,12 @@ class Plan(SiteFactory):
     def check_room(self, nodes: int) -> None:
         """Refuse a d whose statistics, K matrices d × d for every node that is here, no memory can hold."""
         K, d = self.data.num_classes, self.config.d
-        needed, free = BYTES_A_NUMBER * nodes * K * d**2, available_memory()
+        copies = COPIES if isinstance(self.config.method, CoupledSpec) else 1
+        needed, free = BYTES_A_NUMBER * copies * nodes * K * d**2, available_memory()
         if needed > free:
             raise InputError(
                 f"d must leave room for the class statistics of all nodes here; got {d}: {nodes} nodes with {K} "
-                f"matrices {d} × {d} need {needed / 1e9:.3g} GB, {free / 1e9:.1f} GB are free. Lower d."
+                f"matrices {d} × {d} need {needed / 1e9:.3g} GB or more, {free / 1e9:.1f} GB are free. Lower d."
             )
 
     def _check_one_model(self) -> None:
@@ -158,8 +160,8 @@ class Plan(SiteFactory):
         """Numbers of every node's encoder that training changes."""
         counts = []
         for i, spec in enumerate(self.config.encoders[: self.topology.nodes]):
-            network = spec.network(self.shape, self.config.d)
             what = f"encoders[{i}] ({spec.title})"
+            network = make_network(spec, self.shape, self.config.d, available_memory(), what)
             check_width(width_of(network, self.data.X_train[:2], what), self.config.d, what)
             counts.append(sum(p.numel() for p in network.parameters()))
         return [counts[i % len(counts)] for i in range(self.topology.nodes)]
