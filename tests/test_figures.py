@@ -100,7 +100,8 @@ def test_lines_differ_without_colour(draw: Draw, drawn: Any) -> None:
 )
 @pytest.mark.parametrize("count", [1, 5])
 def test_legends_are_not_cut_off(count: int, draw: Draw, drawn: Any) -> None:
-    figure, _ = drawn(draw, [toy(f"a long name without any end, {i}", metrics={"acc_node": 0.5}) for i in range(count)])
+    runs = [toy(f"a long name without any end, {i}", metrics={"acc_node": 0.5}) for i in range(count)]
+    figure, _ = drawn(draw, [*runs, toy("another", metrics={"acc_node": 0.5})])
     (legend,) = figure.legends
     assert legend.get_window_extent().width <= figure.bbox.width
 
@@ -116,9 +117,9 @@ def test_partial_labels_have_a_label_aware_panel_where_others_stand_with_the_fus
     assert lines(panel)["some, partial labels"].get_ydata() == pytest.approx([*way, 0.7])
     assert list(lines(panel)["whole, all labels"].get_ydata()) == [0.95]
     assert "for them it is the fused one" in out.caption
-    plain, out = drawn(curves.draw_accuracy, [toy("whole")])
+    plain, out = drawn(curves.draw_accuracy, [toy("whole"), toy("other")])
     assert not [axis for axis in plain.axes if "label-aware" in axis.get_title()]
-    assert list(lines(plain.axes[0])) == ["whole"]
+    assert list(lines(plain.axes[0])) == ["whole", "other"]
     assert "label" not in out.caption
 
 
@@ -257,7 +258,7 @@ def test_accuracy_is_drawn_against_what_was_sent_so_far() -> None:
 
 
 def test_without_evaluations_the_end_is_a_single_point(drawn: Any) -> None:
-    figure, out = drawn(curves.draw_accuracy, [toy("plain"), toy("nothing", metrics={})])
+    figure, out = drawn(curves.draw_accuracy, [toy("plain"), toy("other"), toy("nothing", metrics={})])
     line = lines(figure.axes[0])["plain"]
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([2100], [0.9])
     assert "nothing: no accuracy is recorded." in out.notes
@@ -270,7 +271,7 @@ def test_a_run_that_recorded_nothing_is_named_not_drawn(name: str, drawn: Any) -
     _, out = drawn(FIGURES[name], [empty])
     assert out.files == ()
     assert any("empty" in note for note in out.notes)
-    _, both = drawn(FIGURES[name], [empty, toy("full")])
+    _, both = drawn(FIGURES[name], [empty, toy("full"), toy("more")])
     assert both.files
     assert "full" in both.alt
 

@@ -81,7 +81,7 @@ def test_classes_that_a_node_lacks_are_not_counted_by_remark_4(copy: Copy) -> No
         ([without("metrics.json")], ["incomplete: 4 of 4 rounds", "metrics.json is missing", "ratemesh resume"]),
         ([edited("metrics.json", schema=2)], ["metrics.json has schema 2", "Update ratemesh", "numbers unreadable"]),
         ([edited("network.json", schema=9)], ["network.json has schema 9", "smoke"]),
-        ([without("features.safetensors")], ["no features were kept after training; run with output.features above 0"]),
+        ([without("features.safetensors")], ["no features were kept after training; features.safetensors is missing"]),
         ([without("rounds.jsonl")], ["no round is recorded", "not known"]),
         ([without("environment.json")], ["versions and machine are not known"]),
         ([lambda f: (f / "metrics.json").write_text("{")], ["must be a readable JSON file"]),
