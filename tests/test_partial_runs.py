@@ -14,7 +14,8 @@ from ratemesh.encoders import ENCODERS
 from ratemesh.experiment.experiment import run
 from ratemesh.experiment.storage import read_json
 from ratemesh.report.figures import curves
-from ratemesh.report.runs import open_run, open_underway
+from ratemesh.report.live import open_underway
+from ratemesh.report.runs import open_run
 from ratemesh.report.summary import cost_of
 from ratemesh.report.wording import in_percent
 from toy_runs import SMOKE, copier, on, page

@@ -10,10 +10,14 @@ from typing import Any
 
 from matplotlib.image import imread
 
+from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError, RatemeshError, RatemeshWarning
 from ratemesh.experiment.experiment import Progress
+from ratemesh.experiment.outcome import edge_distances
+from ratemesh.experiment.records import RunFolder
+from ratemesh.experiment.storage import read_tensors
 from ratemesh.report.figures import FIGURES
-from ratemesh.report.runs import Run, open_underway
+from ratemesh.report.runs import Run, open_run
 
 
 @dataclass
@@ -124,3 +128,18 @@ def _has_news(name: str, run: Run) -> bool:
     if name == "cosine":  # features are known before and after training only
         return run.ended or len(run.records) == 1
     return run.ended or name not in {"accuracy-cost", "language"}
+
+
+def open_underway(path: Path) -> Run:
+    """Open a run that may still go on: statistics and disagreement are then those of its last checkpoint."""
+    run = open_run(path)
+    if run.ended:
+        return run
+    last = sorted(RunFolder(path).checkpoints.glob("round-*"))[-1:]
+    states = [read_tensors(file) for folder in last for file in sorted(folder.glob("node-*.safetensors"))]
+    if states and all("V" in state for state in states):  # not every method keeps statistics
+        parts = [ClassStats.from_tensors(state) for state in states]
+        run.stats = ClassStats.sum(parts)
+        ends = [tuple(edge["ends"]) for edge in run.network.get("edges", [])]
+        run.network = {**run.network, "edges": edge_distances(parts, ends)}
+    return run
