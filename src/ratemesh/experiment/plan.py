@@ -18,6 +18,7 @@ from ratemesh.core.stats import balanced_counts
 from ratemesh.core.subspace import SubspaceRule
 from ratemesh.core.theory import theorem1_gaps
 from ratemesh.data import Dataset, class_counts, hold_out
+from ratemesh.devices import CPU, all_moved, resolve_device
 from ratemesh.encoders import check_width, width_of
 from ratemesh.engines.protocol import SiteFactory, Split
 from ratemesh.engines.rounds import advance
@@ -108,6 +109,9 @@ class Plan(SiteFactory):
                 f"graph must stay the same for these settings of method '{self.config.method.name}'; "
                 f"'{self.config.graph.name}' changes between rounds. Use method 'alg1' without codec delta, or 'dsgd'."
             )
+        if not self.config.engine.elsewhere:
+            for node in range(self.topology.nodes):
+                self.device(node)
         local = self.config.local
         local.check_balance(counts)
         gaps_in_words = list(self.config.method.check(self.topology, counts, local))
@@ -164,11 +168,16 @@ class Plan(SiteFactory):
             counts.append(sum(p.numel() for p in network.parameters()))
         return [counts[i % len(counts)] for i in range(self.topology.nodes)]
 
+    def device(self, index: int) -> torch.device:
+        """Return where node `index` computes, if it runs on this machine; refuse a device that is not there."""
+        return resolve_device(self.config.device_of(index), index)
+
     def node(self, index: int) -> Node:
         """Return what node `index` is given."""
         config, data, part = self.config, self.data, self.parts[index]
         alike = config.same_init or config.method.messages.one_model
         names = ("architecture", index % len(config.encoders)) if alike else ("node", index)
+        encoder = config.encoder_of(index).build(self.shape, config.d, config.seed, *names)
         return Node(
             index=index,
             neighbours=self.topology.neighbours(index),
@@ -176,7 +185,7 @@ class Plan(SiteFactory):
             y=data.y_train[part],
             num_classes=data.num_classes,
             share=len(part) / sum(map(len, self.parts)),
-            encoder=config.encoder_of(index).build(self.shape, config.d, config.seed, *names),
+            encoder=encoder.placed(self.device(index), config.precision, compiles=config.compile),
             local=config.local.over(config.rounds),
             seed=config.seed,
             **self._known_to_all,
@@ -190,12 +199,16 @@ class Plan(SiteFactory):
 
 
 class ExperimentSite:
-    """A node's program, and what a run calls between rounds."""
+    """A node's program, and what a run calls between rounds.
+
+    The program computes on the node's device. All that leaves the site, messages, states and answers, is on the CPU.
+    """
 
     def __init__(self, plan: Plan, index: int) -> None:
         self.plan = plan
         self.index = index
         self.program = start_program(plan.config.method, plan.node(index))
+        self.device = self.program.node.device
         self._cpu = 0.0
 
     def round(self, t: int) -> Round:
@@ -207,7 +220,7 @@ class ExperimentSite:
                 event = advance(program, inbox)
             if not isinstance(event, Exchange):
                 return event
-            inbox = yield event
+            inbox = yield _outward(event)
 
     def _on_changing_graph(self, t: int) -> Round:
         """Play round t among the neighbours of that round; the theorem has one graph for all rounds."""
@@ -220,7 +233,7 @@ class ExperimentSite:
     def read(self, tag: str, sender: int, payload: Payload) -> Any:
         """Return a message as the program reads it; raise RatemeshError if it cannot be used."""
         with self._clock():
-            return self.program.read(tag, sender, payload)
+            return self.program.read(tag, sender, all_moved(payload, self.device))
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
@@ -238,7 +251,7 @@ class ExperimentSite:
 
     def load(self, folder: str) -> Payload:
         """Go on from the state that `save` wrote into a folder."""
-        self.program.load_state(read_tensors(self._file(folder)))
+        self.program.load_state(all_moved(read_tensors(self._file(folder)), self.device))
         return {}
 
     def _file(self, folder: str) -> Path:
@@ -259,7 +272,8 @@ class ExperimentSite:
 
     def stats(self) -> Payload:
         """Return the class statistics, and `sample_passes` so far."""
-        return {**self.program.stats.tensors(), "sample_passes": torch.tensor(self.program.sample_passes)}
+        stats = all_moved(self.program.stats.tensors(), CPU)
+        return {**stats, "sample_passes": torch.tensor(self.program.sample_passes)}
 
     def weights(self) -> Payload:
         """Return the encoder's weights, buffers and gauge by name, on the CPU."""
@@ -268,6 +282,12 @@ class ExperimentSite:
     def cpu_seconds(self) -> Payload:
         """Return `seconds`: the processor's time that the rounds have taken in this process."""
         return {"seconds": torch.tensor(self._cpu, dtype=torch.float64)}
+
+
+def _outward(event: Exchange) -> Exchange:
+    """Return an exchange whose payloads are on the CPU; one that goes to many nodes stays one."""
+    outside = {id(payload): all_moved(payload, CPU) for payload in event.send.values()}
+    return replace(event, send={j: outside[id(payload)] for j, payload in event.send.items()})
 
 
 def spaced(total: int, most: int) -> Tensor:
