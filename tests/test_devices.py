@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+import ratemesh as rm
 from ratemesh import devices
 from ratemesh.devices import CPU, available, moved, resolve_device
 from ratemesh.encoders.networks import Conv4, Mlp
@@ -28,6 +30,7 @@ from ratemesh.training.protocol import Exchange
 from test_experiment import TINY, stop_at, tiny
 from toy_device import AWAY, pretending
 from toy_engines import HERE, alone
+from toy_nodes import nodes, samples
 
 DIGITS: dict[str, Any] = {
     "rounds": 3,
@@ -210,6 +213,32 @@ def test_a_ray_actor_sees_the_gpu_that_it_reserved_and_no_other() -> None:
     reserved, none = map(json.loads, done.stdout.strip().splitlines()[-2:])
     assert sorted(reserved) == [[0], [1]]
     assert none == [[], []]
+
+
+def test_a_node_may_say_where_it_trains() -> None:
+    first, second = nodes()
+    assert rm.Mesh([first, second]).config().device == "auto"
+    assert rm.Mesh([first, replace(second, device="cuda:1")], device="cpu").config().device == ["cpu", "cuda:1"]
+    with pytest.raises(InputError, match=r"device must be a word that names one; got 'gpu'"):
+        rm.Mesh([first, replace(second, device="gpu")]).config()
+
+
+def test_predictions_are_made_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mesh = rm.Mesh(nodes()).fit(rounds=1, progress=False)
+    X, _ = samples(3, 40)
+    labels, scores = mesh.to("auto").predict(X, return_scores=True)
+    monkeypatch.setattr("ratemesh.mesh.mesh.resolve_device", lambda word, node: AWAY)
+    with pretending(monkeypatch):
+        away = mesh.to("cuda")
+        assert {encoder.device for encoder in mesh.encoders} == {AWAY}
+        found, there = away.predict(X, return_scores=True)
+        away.save(tmp_path / "saved")
+    assert (found == labels).all()
+    assert abs(there - scores).max() < 1e-4
+    assert (rm.load(tmp_path / "saved").predict(X) == labels).all()
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"got 'cuda:9', it has"):
+        rm.load(tmp_path / "saved").to("cuda:9")
 
 
 def test_the_module_says_what_there_is() -> None:

@@ -109,9 +109,7 @@ class Plan(SiteFactory):
                 f"graph must stay the same for these settings of method '{self.config.method.name}'; "
                 f"'{self.config.graph.name}' changes between rounds. Use method 'alg1' without codec delta, or 'dsgd'."
             )
-        if not self.config.engine.elsewhere:
-            for node in range(self.topology.nodes):
-                self.device(node)
+        self._check_devices()
         local = self.config.local
         local.check_balance(counts)
         gaps_in_words = list(self.config.method.check(self.topology, counts, local))
@@ -136,6 +134,11 @@ class Plan(SiteFactory):
                 f"d must leave room for the class statistics of all nodes here; got {d}: {nodes} nodes with {K} "
                 f"matrices {d} × {d} need {needed / 1e9:.3g} GB, {free / 1e9:.1f} GB are free. Lower d."
             )
+
+    def _check_devices(self) -> None:
+        """Refuse devices that are not there; those of other machines are seen when a node is made there."""
+        for node in range(0 if self.config.engine.elsewhere else self.topology.nodes):
+            self.device(node)
 
     def _check_one_model(self) -> None:
         """Refuse architectures that one model cannot have."""
