@@ -10,7 +10,7 @@ import ratemesh
 
 SRC = Path(ratemesh.__file__).parent
 LAYERS = [
-    {"errors", "seeds", "specs", "threads", "_version"},
+    {"devices", "errors", "seeds", "specs", "threads", "_version"},
     {"core"},
     {"graph", "data", "encoders", "metrics"},
     {"messages"},

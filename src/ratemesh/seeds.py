@@ -24,8 +24,9 @@ def generator(seed: int, *names: object) -> torch.Generator:
 
 
 @contextmanager
-def seeded(seed: int, *names: object) -> Iterator[None]:
-    """Seed torch's global generator inside the block only (layer initialisation, dropout)."""
-    with torch.random.fork_rng(devices=[]):  # all draws are on the CPU
+def seeded(seed: int, *names: object, device: torch.device | None = None) -> Iterator[None]:
+    """Seed torch's global generators inside the block only (layer initialisation, dropout): the CPU's, and a GPU's."""
+    gpus = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
         torch.manual_seed(child_seed(seed, *names))
         yield

@@ -80,6 +80,20 @@ def check_features(Z: Tensor, y: Tensor, num_classes: int, *, unit: bool = True)
             )
 
 
+def deviation(Z: Tensor) -> Tensor:
+    """Return the largest |‖z‖² − 1| of rows (m, d), on their device; NaN if one is not finite, 0 of none.
+
+    For who looks at it later: `check_features` has to wait for the device.
+    """
+    length2 = Z.detach().to(torch.promote_types(Z.dtype, torch.float32)).square().sum(dim=1)
+    return (length2 - 1).abs().amax() if len(Z) else Z.new_zeros(())
+
+
+def is_unit(worst: Tensor, dtype: torch.dtype) -> bool:
+    """Whether rows of this dtype with this `deviation` are unit vectors."""
+    return bool(worst <= max(UNIT_TOLERANCE, 2 * torch.finfo(dtype).eps))
+
+
 def check_labelled(Z: Tensor, y: Tensor) -> None:
     """Require features (m, d) and labels (m,) of at least one sample and any number of classes."""
     if not y.numel():

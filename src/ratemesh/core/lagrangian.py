@@ -116,11 +116,13 @@ def value_and_gradient(
 ) -> tuple[ConsensusTerms, Tensor]:
     """Return the terms of L on a batch and dL/dZ (n, d).
 
-    Chooses the branch: d×d statistics per class, or Gram matrices where every class has fewer than d rows.
+    Chooses the branch: d×d statistics per class, or on the CPU Gram matrices where every class has fewer than d rows;
+    to know that, the host would have to wait for a GPU.
     """
     uses_running = running is not None and (running.beta < 1 or running.fixed)
-    groups = group_by_class(y, num_classes, whole=not uses_running)
-    if not uses_running and groups.rows < Z.shape[1]:
+    counts = not uses_running and Z.device.type == "cpu"
+    groups = group_by_class(y, num_classes, whole=counts)
+    if counts and groups.rows < Z.shape[1]:
         return _gram_branch(Z, y, groups, coupling, eps2, scale)
     unit = groups.m.clamp(min=1).to(Z.dtype).rsqrt()  # rows over √m_k: V_k is then a plain product
     P = groups.pad(Z * unit[y, None])

@@ -66,23 +66,29 @@ def group_by_class(y: Tensor, num_classes: int, *, whole: bool = False) -> Group
     With `whole` each class is exactly one group, however long (needed for Gram matrices). Otherwise
     no group is longer than twice the mean class size, so padding costs a small multiple of the data even
     when one class holds almost everything.
+
+    On the CPU no group is longer than the largest class. How large that is a host would have to wait for a GPU to tell:
+    there the layout depends on n and K only, with as many groups as there may be, the last ones empty.
     """
     n = y.shape[0]
-    m = torch.bincount(y, minlength=num_classes)
+    m = torch.zeros(num_classes, dtype=y.dtype, device=y.device).index_add(0, y, torch.ones_like(y))
     order = torch.argsort(y, stable=True)
     first = torch.cumsum(m, 0) - m
     rank = torch.empty_like(y)
     rank[order] = torch.arange(n, device=y.device) - first[y[order]]
-    longest = max(int(m.max()), 1)
+    known = y.device.type == "cpu"
+    longest = max(int(m.max()) if known else n, 1)
     rows = longest if whole else min(longest, max(2 * -(-n // num_classes), 1))
     if rows == longest:
         owner = torch.arange(num_classes, device=y.device)
         return Grouping(y * rows + rank, owner, num_classes, rows, m)
     per_class = torch.clamp(-(-m // rows), min=1)
     start = torch.cumsum(per_class, 0) - per_class
-    owner = torch.repeat_interleave(torch.arange(num_classes, device=y.device), per_class)
+    count = int(per_class.sum()) if known else num_classes + n // rows
+    places = torch.arange(count, device=y.device)
+    owner = torch.searchsorted(start + per_class, places, right=True).clamp(max=num_classes - 1)
     place = (start[y] + rank // rows) * rows + rank % rows
-    return Grouping(place, owner, int(per_class.sum()), rows, m)
+    return Grouping(place, owner, count, rows, m)
 
 
 def balanced_counts(m: Tensor) -> Tensor:
@@ -130,6 +136,13 @@ class ClassStats:
         ([[0.5, 0.0], [0.0, 0.5]], [2.0, 0.0])
         """
         check_features(Z, y, num_classes, unit=unit)
+        if H is not None:
+            check_sketch(H, len(y))
+        return cls.unchecked(Z, y, num_classes, H)
+
+    @classmethod
+    def unchecked(cls, Z: Tensor, y: Tensor, num_classes: int, H: Tensor | None = None) -> "ClassStats":
+        """Compute what `of` does without a look at any value, for which the host would wait for the device."""
         groups = group_by_class(y.long(), num_classes)
         P = groups.pad(Z)  # (G, c, d)
         m = groups.m.to(Z.dtype)
@@ -140,7 +153,6 @@ class ClassStats:
         V = (V + V.mT) / 2
         if H is None:
             return cls(V, mu, m)
-        check_sketch(H, len(y))
         H = H.to(Z.dtype)
         R = groups.pad(torch.cat([H, H.square().sum(1, keepdim=True)], dim=1))  # (G, c, p + 1)
         products, sums = groups.sum_by_class(P.mT @ R[:, :, :-1]), groups.sum_by_class(R.sum(dim=1))

@@ -1,4 +1,7 @@
-"""Random changes of images that keep their class: batched, one draw a sample, from the generator given."""
+"""Random changes of images that keep their class: batched, one draw a sample, from the generator given.
+
+Draws are made on the CPU, so that they are the same for every device; pixels change on the device that they are on.
+"""
 
 import math
 from typing import Annotated
@@ -8,6 +11,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from ratemesh.data import pixels
+from ratemesh.devices import moved
 from ratemesh.errors import InputError
 from ratemesh.specs import Spec
 
@@ -95,11 +99,11 @@ class AugmentSpec(Spec):
         if self._jitters or self.grey:
             X = self._colour(X, draw)
         if self.blur:
-            rows = _chosen(self.blur, len(X), draw)
+            rows = _chosen(self.blur, X, draw)
             sigma = _within(*self.blur_sigma, len(rows), draw)
             X = X.index_copy(0, rows, pixels.blur(X[rows], sigma, self.blur_reach))
         if self.solarize:
-            rows = _chosen(self.solarize, len(X), draw)
+            rows = _chosen(self.solarize, X, draw)
             X = X.index_copy(0, rows, pixels.solarize(X[rows], self.solarize_from))
         return X
 
@@ -149,6 +153,6 @@ def _within(low: float, high: float, n: int, draw: torch.Generator) -> Tensor:
     return low + (high - low) * torch.rand(n, generator=draw)
 
 
-def _chosen(chance: float, n: int, draw: torch.Generator) -> Tensor:
-    """Draw which of n samples, each with this chance; return their indices."""
-    return (torch.rand(n, generator=draw) < chance).nonzero().squeeze(1)
+def _chosen(chance: float, X: Tensor, draw: torch.Generator) -> Tensor:
+    """Draw which of the samples X, each with this chance; return their indices, on the device of X."""
+    return moved((torch.rand(len(X), generator=draw) < chance).nonzero().squeeze(1), X.device)

@@ -3,6 +3,8 @@
 Geometry says where each pixel of the new image comes from, by one affine map a sample. Maps are (n, 3, 3) in pixels
 from the image's centre, x to the right and y down, and lead from the new image back to the old one, as sampling needs
 it. What happens first to the image stands furthest left. Colours are values in [0, 1].
+
+Images may be on any device. Parameters are on the CPU, where they were drawn, and follow the images where they meet.
 """
 
 import math
@@ -11,6 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
+
+from ratemesh.devices import moved
 
 TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
 """Luma Y and the colour plane (I, Q) of the NTSC system; grey is Y."""
@@ -60,7 +64,8 @@ def warp(X: Tensor, back: Tensor, outside: Literal["zeros", "border"]) -> Tensor
     """Return the images X (n, C, H, W) seen through maps `back` (n, 3, 3), bilinear, without antialiasing."""
     H, W = X.shape[-2:]
     half = torch.tensor([W / 2, H / 2, 1.0])
-    grid = affine_grid((back * half / half[:, None])[:, :2].to(X.dtype), list(X.shape), align_corners=False)
+    theta = moved((back * half / half[:, None])[:, :2].to(X.dtype), X.device)
+    grid = affine_grid(theta, list(X.shape), align_corners=False)
     return grid_sample(X, grid, mode="bilinear", padding_mode=outside, align_corners=False)
 
 
@@ -71,10 +76,12 @@ def move_pixels(X: Tensor, flipped: Tensor, x: Tensor, y: Tensor, most: int) -> 
     """
     n, channels, H, W = X.shape
     framed = pad(X, (most, most, most, most)).flatten(2)
-    forth, back = torch.arange(W), torch.arange(W).flip(0)
+    flipped, x, y = (moved(parameter, X.device) for parameter in (flipped, x, y))
+    forth = torch.arange(W, device=X.device)
+    back = forth.flip(0)
     # Column j of the result is column j − x of the swapped image, which is column W − 1 − (j − x) of the given one.
     columns = most + torch.where(flipped[:, None], back + x[:, None], forth - x[:, None])
-    rows = most + torch.arange(H) - y[:, None]
+    rows = most + torch.arange(H, device=X.device) - y[:, None]
     places = rows[:, :, None] * (W + 2 * most) + columns[:, None, :]
     return framed.gather(2, places.view(n, 1, -1).expand(-1, channels, -1)).view_as(X)
 
@@ -100,19 +107,25 @@ def recolour(X: Tensor, brightness: Tensor, contrast: Tensor, colours: Tensor | 
     """
     gain = (brightness * contrast)[:, None]
     means = X.mean((2, 3))
-    luma = means @ TO_YIQ[0].to(X) if colours is not None else means.mean(1)
-    lift = ((1 - contrast) * brightness * luma)[:, None, None]  # the same for R, G and B, so `colours` leave it alone
+    luma = means @ _beside(X, TO_YIQ[0]) if colours is not None else means.mean(1)
+    # The same for R, G and B, so that `colours` leave it alone.
+    lift = (moved((1 - contrast) * brightness, X.device) * luma)[:, None, None]
     if colours is None:
-        return (X * gain[..., None, None].to(X) + lift[..., None]).clamp_(0, 1)
-    maps = (gain[..., None] * colours).to(X)
+        return (X * _beside(X, gain[..., None, None]) + lift[..., None]).clamp_(0, 1)
+    maps = _beside(X, gain[..., None] * colours)
     return torch.baddbmm(lift.expand(-1, 3, 1), maps, X.flatten(2)).clamp_(0, 1).view_as(X)
+
+
+def _beside(X: Tensor, parameters: Tensor) -> Tensor:
+    """Return parameters on the device of X, in its precision."""
+    return moved(parameters.to(X.dtype), X.device)
 
 
 def blur(X: Tensor, sigma: Tensor, reach: int) -> Tensor:
     """Return X under a Gaussian of standard deviation `sigma` pixels, cut off after `reach`; the rim is repeated."""
     away = torch.arange(reach + 1)
     weights = torch.exp(-((away / sigma[:, None]) ** 2) / 2)
-    weights = (weights / (weights[:, :1] + 2 * weights[:, 1:].sum(1, keepdim=True))).to(X)[:, :, None, None, None]
+    weights = _beside(X, weights / (weights[:, :1] + 2 * weights[:, 1:].sum(1, keepdim=True)))[:, :, None, None, None]
     for dim in (3, 2):
         framed = pad(X, (reach, reach, 0, 0) if dim == 3 else (0, 0, reach, reach), mode="replicate")
         size = X.shape[dim]

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, conv2d
 
 from ratemesh.data.pixels import as_float
+from ratemesh.devices import CPU, moved
 from ratemesh.errors import InputError
 from ratemesh.seeds import generator
 from ratemesh.specs import NamedSpec, resolve
@@ -69,9 +70,10 @@ class Convolutions(SketchSpec):
         draw, side = generator(seed, "sketch", "convolutions"), 3 if min(shape[1:]) < 16 else 5
         W = torch.randn(self.filters, shape[0], side, side, generator=draw)
         W = (W - W.mean((1, 2, 3), keepdim=True)) / (shape[0] * side**2) ** 0.5
-        A = _projection(self.p, self.filters * self.grid**2, draw)
+        drawn = Drawn(W, _projection(self.p, self.filters * self.grid**2, draw))
 
         def sketch(X: Tensor) -> Tensor:
+            W, A = drawn.on(X.device)
             answers = conv2d(_standard(as_float(X).float()), W).relu()
             return torch.tanh(_standard(adaptive_avg_pool2d(answers, self.grid).flatten(1)) @ A)
 
@@ -91,9 +93,10 @@ class Fourier(SketchSpec):
         """Draw directions and phases."""
         draw, size = generator(seed, "sketch", "fourier"), math.prod(shape)
         A = _projection(self.p, size, draw) if self.scale is None else torch.randn(size, self.p, generator=draw)
-        phase = 2 * math.pi * torch.rand(self.p, generator=draw)
+        drawn = Drawn(A, 2 * math.pi * torch.rand(self.p, generator=draw))
 
         def sketch(X: Tensor) -> Tensor:
+            A, phase = drawn.on(X.device)
             flat = as_float(X).float().flatten(1)
             return torch.cos((_standard(flat) if self.scale is None else flat / self.scale) @ A + phase)
 
@@ -142,6 +145,19 @@ AUTO = Auto(name="auto")
 
 SketchField = Annotated[SerializeAsAny[SketchSpec], sketch_at("method.sketch")]
 """The type of a setting that names a sketch: a name or a table."""
+
+
+class Drawn:
+    """What a sketch has drawn, copied once to every device that samples come on."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self._copies = {CPU: tensors}
+
+    def on(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Return the tensors on a device."""
+        if device not in self._copies:
+            self._copies[device] = tuple(moved(x, device) for x in self._copies[CPU])
+        return self._copies[device]
 
 
 def _projection(p: int, size: int, draw: torch.Generator) -> Tensor:

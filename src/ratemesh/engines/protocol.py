@@ -20,7 +20,7 @@ class Site(Protocol):
     """One node as an engine hosts it: a program with its data, wherever that is.
 
     What a run calls between rounds, from `save` on, must cross to another process: the arguments are what JSON can
-    hold, the answer is named tensors.
+    hold, the answer is named tensors. Messages and answers are on the CPU, wherever the node computes.
     """
 
     def round(self, t: int) -> Round:
@@ -123,6 +123,9 @@ class EngineSpec(NamedSpec):
     kind: ClassVar[str] = "engine"
     placement: ClassVar[frozenset[str]] = frozenset()
     """Settings that only say where nodes run: they change no number, and a run may be resumed with others."""
+
+    elsewhere: ClassVar[bool] = False
+    """Whether nodes may run on other machines, whose devices this one cannot see."""
 
     @abstractmethod
     def open(self, factory: SiteFactory, nodes: int) -> AbstractContextManager[Engine]:

@@ -29,10 +29,11 @@ class Ray(EngineSpec):
     """One actor per node on a Ray cluster; killed actors and machines are replaced (extra 'ray')."""
 
     placement: ClassVar[frozenset[str]] = frozenset({"address", "num_cpus", "num_gpus", "restarts", "patience"})
+    elsewhere: ClassVar[bool] = True
     address: str = Field("", description="cluster to join, 'host:port' or 'auto'; empty starts one on this machine")
     num_cpus: float = Field(1, ge=0, description="CPUs that Ray reserves for each node; fractions share one")
     num_gpus: float = Field(
-        0, ge=0, description="GPUs that Ray reserves for each node; the built-in encoders compute on the CPU"
+        0, ge=0, description="GPUs that Ray reserves for each node, which device auto and cuda use; fractions share one"
     )
     threads: int = Field(1, ge=1, description="torch threads of each node; part of what makes runs repeat")
     restarts: int = Field(10, ge=0, description="losses of nodes or machines that are mended before the run ends")
@@ -58,7 +59,8 @@ class Ray(EngineSpec):
 
         with joined(self.address, ceil(nodes * self.num_cpus)), ExitStack() as stack:
             check_size(nodes, {"CPU": self.num_cpus, "GPU": self.num_gpus})
-            actors = Actors(factory, nodes, {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}, self.threads)
+            options = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
+            actors = Actors(factory, nodes, options, self.threads)
             stack.callback(actors.close)
             try:
                 actors.build(range(nodes), self.patience)

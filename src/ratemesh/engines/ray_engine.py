@@ -96,8 +96,10 @@ class Actors(Engine):
     """The actors of all nodes; one that is gone raises one of `LOST`, and can be replaced."""
 
     def __init__(self, factory: SiteFactory, nodes: int, options: Mapping[str, Any], threads: int) -> None:
+        # Ray shows an actor the GPUs that it reserved, but hides none from one that reserved none.
+        hidden = {} if options.get("num_gpus") else {"CUDA_VISIBLE_DEVICES": ""}
         self._class = ray.remote(NodeActor).options(
-            runtime_env={"env_vars": child_environment(threads)},
+            runtime_env={"env_vars": {**child_environment(threads), **hidden}},
             scheduling_strategy="SPREAD",
             max_restarts=0,  # a restarted actor has lost its state: `replace` and `RayEngine` see to both
             **options,

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from ratemesh.core.subspace import SubspaceRule
 from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, PartitionSpec
+from ratemesh.devices import Devices, Precision
 from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
@@ -141,6 +142,11 @@ class Config(Spec):
     d: int = Field(128, ge=2, description="dimension of the representation space")
     names: list[str] = Field([], description="of the nodes, in order; left out: their numbers")
     same_init: bool = Field(False, description="whether nodes of one architecture start from equal weights")
+    device: Devices = Field(
+        "auto", description="where nodes compute: auto, cpu, cuda, cuda:1 or mps; a list is dealt out in turn"
+    )
+    precision: Precision = Field("float32", description="of encoders; bf16 is by autocast, all else stays float32")
+    compile: bool = Field(False, description="compile encoders for training with torch.compile")
     partition: Annotated[SerializeAsAny[PartitionSpec], _named(PARTITIONS, PartitionSpec, "partition")] = Field(
         NAMES["partition"], description="how training samples are dealt out to the nodes"
     )
@@ -177,17 +183,21 @@ class Config(Spec):
         """Return what people call a node."""
         return self.names[node] if self.names else str(node)
 
+    def device_of(self, node: int) -> str:
+        """Return the word for where a node computes: a list is dealt out in turn."""
+        return self.device if isinstance(self.device, str) else self.device[node % len(self.device)]
+
     def to_toml(self) -> str:
         """Return the resolved configuration, every default written out."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def digest(self) -> str:
-        """Return a fingerprint of all that decides the results; where data are and how often to save does not.
+        """Return a fingerprint of all that decides the results; where data or nodes are, and what is saved, does not.
 
         Of a path only the last name counts: folders may be moved, and be elsewhere on another machine.
         """
         where: Any = {"engine": set(self.engine.placement), "data": {"dir"}}
-        where |= dict.fromkeys(("output", "stopping", "folder", "names"), True)
+        where |= dict.fromkeys(("device", "output", "stopping", "folder", "names"), True)
         decides = self.model_dump(exclude=where)
         if self.stopping.on:  # then what is evaluated decides as well
             seen = self.output.model_dump(include={"evaluate_every", "evaluate", "evaluate_samples"})

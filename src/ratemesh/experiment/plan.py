@@ -18,6 +18,7 @@ from ratemesh.core.stats import balanced_counts
 from ratemesh.core.subspace import SubspaceRule
 from ratemesh.core.theory import theorem1_gaps
 from ratemesh.data import Dataset, class_counts, hold_out
+from ratemesh.devices import CPU, all_moved, resolve_device
 from ratemesh.encoders import check_width, width_of
 from ratemesh.engines.protocol import SiteFactory, Split
 from ratemesh.engines.rounds import advance
@@ -109,6 +110,7 @@ class Plan(SiteFactory):
                 f"graph must stay the same for these settings of method '{self.config.method.name}'; "
                 f"'{self.config.graph.name}' changes between rounds. Use method 'alg1' without codec delta, or 'dsgd'."
             )
+        self._check_devices()
         local = self.config.local
         local.check_balance(counts)
         gaps_in_words = list(self.config.method.check(self.topology, counts, local))
@@ -134,6 +136,11 @@ class Plan(SiteFactory):
                 f"d must leave room for the class statistics of all nodes here; got {d}: {nodes} nodes with {K} "
                 f"matrices {d} × {d} need {needed / 1e9:.3g} GB or more, {free / 1e9:.1f} GB are free. Lower d."
             )
+
+    def _check_devices(self) -> None:
+        """Refuse devices that are not there; those of other machines are seen when a node is made there."""
+        for node in range(0 if self.config.engine.elsewhere else self.topology.nodes):
+            self.device(node)
 
     def _check_one_model(self) -> None:
         """Refuse architectures that one model cannot have."""
@@ -166,11 +173,16 @@ class Plan(SiteFactory):
             counts.append(sum(p.numel() for p in network.parameters()))
         return [counts[i % len(counts)] for i in range(self.topology.nodes)]
 
+    def device(self, index: int) -> torch.device:
+        """Return where node `index` computes, if it runs on this machine; refuse a device that is not there."""
+        return resolve_device(self.config.device_of(index), index)
+
     def node(self, index: int) -> Node:
         """Return what node `index` is given."""
         config, data, part = self.config, self.data, self.parts[index]
         alike = config.same_init or config.method.messages.one_model
         names = ("architecture", index % len(config.encoders)) if alike else ("node", index)
+        encoder = config.encoder_of(index).build(self.shape, config.d, config.seed, *names)
         return Node(
             index=index,
             neighbours=self.topology.neighbours(index),
@@ -178,7 +190,7 @@ class Plan(SiteFactory):
             y=data.y_train[part],
             num_classes=data.num_classes,
             share=len(part) / sum(map(len, self.parts)),
-            encoder=config.encoder_of(index).build(self.shape, config.d, config.seed, *names),
+            encoder=encoder.placed(self.device(index), config.precision, compiles=config.compile),
             local=config.local.over(config.rounds),
             seed=config.seed,
             **self._known_to_all,
@@ -192,12 +204,16 @@ class Plan(SiteFactory):
 
 
 class ExperimentSite:
-    """A node's program, and what a run calls between rounds."""
+    """A node's program, and what a run calls between rounds.
+
+    The program computes on the node's device. All that leaves the site, messages, states and answers, is on the CPU.
+    """
 
     def __init__(self, plan: Plan, index: int) -> None:
         self.plan = plan
         self.index = index
         self.program = start_program(plan.config.method, plan.node(index))
+        self.device = self.program.node.device
         self._cpu = 0.0
 
     def round(self, t: int) -> Round:
@@ -209,7 +225,7 @@ class ExperimentSite:
                 event = advance(program, inbox)
             if not isinstance(event, Exchange):
                 return event
-            inbox = yield event
+            inbox = yield _outward(event)
 
     def _on_changing_graph(self, t: int) -> Round:
         """Play round t among the neighbours of that round; the theorem has one graph for all rounds."""
@@ -222,7 +238,7 @@ class ExperimentSite:
     def read(self, tag: str, sender: int, payload: Payload) -> Any:
         """Return a message as the program reads it; raise RatemeshError if it cannot be used."""
         with self._clock():
-            return self.program.read(tag, sender, payload)
+            return self.program.read(tag, sender, all_moved(payload, self.device))
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
@@ -240,7 +256,7 @@ class ExperimentSite:
 
     def load(self, folder: str) -> Payload:
         """Go on from the state that `save` wrote into a folder."""
-        self.program.load_state(read_tensors(self._file(folder)))
+        self.program.load_state(all_moved(read_tensors(self._file(folder)), self.device))
         return {}
 
     def _file(self, folder: str) -> Path:
@@ -261,7 +277,8 @@ class ExperimentSite:
 
     def stats(self) -> Payload:
         """Return the class statistics, and `sample_passes` so far."""
-        return {**self.program.stats.tensors(), "sample_passes": torch.tensor(self.program.sample_passes)}
+        stats = all_moved(self.program.stats.tensors(), CPU)
+        return {**stats, "sample_passes": torch.tensor(self.program.sample_passes)}
 
     def weights(self) -> Payload:
         """Return the encoder's weights, buffers and gauge by name, on the CPU."""
@@ -270,6 +287,12 @@ class ExperimentSite:
     def cpu_seconds(self) -> Payload:
         """Return `seconds`: the processor's time that the rounds have taken in this process."""
         return {"seconds": torch.tensor(self._cpu, dtype=torch.float64)}
+
+
+def _outward(event: Exchange) -> Exchange:
+    """Return an exchange whose payloads are on the CPU; one that goes to many nodes stays one."""
+    outside = {id(payload): all_moved(payload, CPU) for payload in event.send.values()}
+    return replace(event, send={j: outside[id(payload)] for j, payload in event.send.items()})
 
 
 def spaced(total: int, most: int) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from ratemesh.data import DATASETS, DatasetSpec
+from ratemesh.devices import Devices
 from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines.envelope import RUN_BYTES
 from ratemesh.engines.mailbox import Rules
@@ -28,6 +29,7 @@ class OwnSpec(Spec):
     encoder: dict[str, Any] | None = Field(None, description="this site's own encoder, instead of the run's")
     share: float | None = Field(None, gt=0, le=1, description="with own data: its part of all samples; default 1/N")
     threads: int = Field(1, ge=1, description="torch threads")
+    device: Devices | None = Field(None, description="where this site computes, instead of the run's device")
     deadline: float = Field(10.0, gt=0, description="seconds of silence after which a peer is lost")
     patience: float = Field(600.0, gt=0, description="most seconds to wait for a peer that is alive")
     start: float = Field(60.0, gt=0, description="seconds to wait for a peer that was never heard of")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ratemesh.core.stats import ClassStats
 from ratemesh.engines.peer import Peer, PeerRound
 from ratemesh.engines.protocol import Split
 from ratemesh.engines.zenoh_link import ZenohTransport
@@ -40,7 +41,8 @@ class SitePlan(Plan):
     def __init__(self, spec: SiteSpec) -> None:
         self.spec = spec
         shared = spec.shared()
-        own = {"data": spec.site.data, "encoders": spec.site.encoder and [spec.site.encoder]}
+        encoders = spec.site.encoder and [spec.site.encoder]
+        own = {"data": spec.site.data, "encoders": encoders, "device": spec.site.device}
         table = shared.model_dump(mode="json", exclude_none=True) | {k: v for k, v in own.items() if v}
         super().__init__(make_config({**table, "names": sorted(spec.peers, key=spec.peers.__getitem__)}))
         spec.check(self.topology.nodes)
@@ -183,4 +185,5 @@ def _summary(site: ExperimentSite, folder: RunFolder) -> dict[str, Any]:
 def _accuracy(site: ExperimentSite, split: Split) -> float:
     """Return how much of a held-out part the site's own statistics tell right."""
     part = site.features(split)
-    return subspace_accuracies(site.program.stats, part["Z"][None], part["y"], site.plan.rule)["acc_node"]
+    stats = ClassStats.from_tensors(site.stats())
+    return subspace_accuracies(stats, part["Z"][None], part["y"], site.plan.rule)["acc_node"]

@@ -50,8 +50,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write named tensors as safetensors, atomically."""
-    write_bytes(path, save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}))
+    """Write named tensors as safetensors, atomically, whatever device they are on."""
+    write_bytes(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

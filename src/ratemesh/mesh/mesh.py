@@ -15,6 +15,7 @@ from ratemesh.core.subspace import accuracy
 from ratemesh.data.files import Array
 from ratemesh.data.memory import Given, Memory
 from ratemesh.data.objects import coded
+from ratemesh.devices import resolve_device
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.experiment.card import Fusion
@@ -26,7 +27,7 @@ from ratemesh.experiment.saved import CARD, SavedMesh, read_saved
 from ratemesh.experiment.trials import is_trials
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.mesh.judging import scores
-from ratemesh.mesh.node import Node, gathered, names_of, standardised, width
+from ratemesh.mesh.node import Node, devices_of, gathered, names_of, standardised, width
 from ratemesh.report.progress import Board
 from ratemesh.specs import resolve
 from ratemesh.training.local import encode
@@ -93,10 +94,17 @@ class Mesh:
             "partition": Given(sizes=self._held.sizes),
             "graph": self._graph,
             "encoders": [node.encoder for node in self.nodes],
+            "device": devices_of(self.nodes, {**self._settings, **settings}.get("device", "auto")),
             "names": names_of(self.nodes) if any(node.name for node in self.nodes) else [],
             **({} if rounds is None else {"rounds": rounds}),
         }
         return make_config(table)
+
+    def to(self, device: str) -> "Mesh":
+        """Have a trained mesh encode and predict on a device, "auto", "cpu", "cuda", "cuda:1" or "mps"."""
+        for i, encoder in enumerate(self.saved.encoders):
+            encoder.to(resolve_device(device, i))
+        return self
 
     def fit(
         self,

@@ -81,6 +81,14 @@ def names_of(nodes: Sequence[Node]) -> list[str]:
     return names
 
 
+def devices_of(nodes: Sequence[Node], shared: Any) -> Any:
+    """Return where nodes train, as a configuration names it: where they say, or where all do."""
+    if not any(node.device for node in nodes):
+        return shared
+    dealt = shared if isinstance(shared, list) else [shared]
+    return [node.device or dealt[i % len(dealt)] for i, node in enumerate(nodes)]
+
+
 def gathered(nodes: Sequence[Node], classes: Sequence[Any] | None) -> Held:
     """Return what all nodes hold, labels as places among the classes.
 

@@ -17,6 +17,7 @@ from ratemesh.core.lagrangian import Coupling, lagrangian
 from ratemesh.core.rates import ConsensusTerms
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.theory import Proportions
+from ratemesh.devices import precise
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import Cluster, lacking_edges, memberships
@@ -251,5 +252,5 @@ def turn_tag(s: int) -> str:
 
 def _mean(values: Sequence[Tensor]) -> Tensor:
     """Return the mean of tensors of one shape; counters of batch normalisation stay whole numbers."""
-    mean: Tensor = torch.stack([v.double() for v in values]).mean(0).to(values[0].dtype)
+    mean: Tensor = torch.stack([precise(v) for v in values]).mean(0).to(values[0].dtype)
     return mean

@@ -74,7 +74,11 @@ def contrast(Z: Tensor, y: Tensor, sets: Sequence[Prototypes], temperature: floa
     if not sets:
         return Z.new_zeros(())
     held = torch.stack([part.held for part in sets])  # (J, K)
-    p, row = held[:, y].nonzero(as_tuple=True)  # pairs of a set and a sample whose class it holds
+    told = held[:, y]  # (J, n) whether a set holds a sample's class
     similar = torch.einsum("nd,jkd->jnk", Z, torch.stack([part.mu for part in sets])) / temperature
-    costs = cross_entropy(similar[p, row].masked_fill(~held[p], -torch.inf), y[row], reduction="none")
-    return (costs / held.sum(0)[y[row]]).sum() / len(y)
+    lowest = torch.finfo(similar.dtype).min  # not −∞: of a set that holds no class at all the softmax would be NaN
+    logits = similar.masked_fill(~held[:, None], lowest).flatten(0, 1)
+    costs = cross_entropy(logits, y.repeat(len(sets)), reduction="none").view(told.shape) / held.sum(0)[y].clamp(min=1)
+    # A host that picks these pairs out has to wait for a GPU to say how many there are.
+    counted = costs[told] if Z.device.type == "cpu" else costs.masked_fill(~told, 0)
+    return counted.sum() / len(y)

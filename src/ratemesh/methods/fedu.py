@@ -62,7 +62,7 @@ class FedU(StarSpec):
         online = self.projected(node)
         D = self.projection * node.encoder.d
         with seeded(node.seed, self.title, "predictor"):
-            return Predicting(online, head(D, self.hidden * node.encoder.d, D))
+            return Predicting(online, head(D, self.hidden * node.encoder.d, D)).to(node.device)
 
     def program(self, node: Node) -> "FedUProgram":
         """Return node i's part."""

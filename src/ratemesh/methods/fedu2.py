@@ -25,6 +25,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ratemesh.devices import moved, precise
 from ratemesh.errors import RatemeshError
 from ratemesh.methods.fedsimclr import FedSimClr, FedSimClrProgram
 from ratemesh.seeds import generator
@@ -59,20 +60,23 @@ class FedU2Program(FedSimClrProgram):
         """Train from the global model, which `combine` needs again, with uniform points drawn anew."""
         self.start = weights_of(self.model)
         self.draw = generator(self.node.seed, "uniform", self.node.index, t)
-        self.distances: list[float] = []
-        return super().train(t)
+        self.distances: list[Tensor] = []
+        self.masses: list[Tensor] = []
+        loss = super().train(t)
+        check_masses(self.masses, self.spec.price)
+        return loss
 
     def objective(self, X: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - learns without labels
         """Return the contrastive loss of two views, and how far each is from uniform."""
         u = self.model(X)
         apart = sum((self._distance(view) for view in u.chunk(2)), start=u.new_zeros(()))
-        self.distances.append(apart.item() / 2)
+        self.distances.append(apart.detach())
         return nt_xent(u, self.spec.temperature) + self.spec.weight * apart
 
     def _distance(self, u: Tensor) -> Tensor:
         if self.spec.uniformity == "sliced":
             return sliced_uniformity(u, self.draw)
-        return transport_uniformity(u, self.draw, scale=self.spec.price)
+        return transport_uniformity(u, self.draw, scale=self.spec.price, later=self.masses)
 
     def combine(self, parts: Mapping[int, WeightsMessage]) -> dict[str, Tensor]:
         """Return Σ β_k θ_k of the weights, and the mean by samples of what is no weight."""
@@ -83,12 +87,14 @@ class FedU2Program(FedSimClrProgram):
 
     def own_log(self) -> RoundLog:
         """Return the mean distance from uniform over the round."""
-        return {"uniformity": sum(self.distances) / len(self.distances) if self.distances else float("nan")}
+        apart = [value / 2 for value in torch.stack(self.distances).tolist()] if self.distances else []
+        return {"uniformity": sum(apart) / len(apart) if apart else float("nan")}
 
 
 def harmony(models: Sequence[Mapping[str, Tensor]], start: Mapping[str, Tensor]) -> list[float]:
     """Return β on the simplex, β_k ∝ α_k/‖δ_k‖, for models that came from `start`; equal parts if one stood still."""
-    deltas = torch.stack([torch.cat([(start[k] - model[k]).flatten() for k in model]) for model in models]).double()
+    deltas = torch.stack([torch.cat([(start[k] - model[k]).flatten() for k in model]) for model in models])
+    deltas = precise(deltas)
     lengths = deltas.norm(dim=1)
     if not bool((lengths > 0).all()):
         return [1 / len(models)] * len(models)
@@ -105,8 +111,8 @@ def sliced_uniformity(u: Tensor, draw: torch.Generator, *, points: int = 6, dire
     uniform ones.
     """
     n, D = u.shape
-    s, p = sphere(n, D, draw).to(u), sphere(points, D, draw).to(u)
-    theta = torch.randn(points, D, directions, generator=draw).to(u)
+    drawn = sphere(n, D, draw), sphere(points, D, draw), torch.randn(points, D, directions, generator=draw)
+    s, p, theta = (moved(x.to(u.dtype), u.device) for x in drawn)
     ours, theirs = ((log_map(p, x) @ theta).sort(1).values for x in (u, s))
     return (ours - theirs).square().mean()
 
@@ -121,24 +127,37 @@ def log_map(p: Tensor, x: Tensor) -> Tensor:
     return cosine.arccos() * normalize(away, dim=-1)
 
 
-def transport_uniformity(u: Tensor, draw: torch.Generator, *, scale: float = 1.0) -> Tensor:
+def transport_uniformity(
+    u: Tensor, draw: torch.Generator, *, scale: float = 1.0, later: list[Tensor] | None = None
+) -> Tensor:
     """Return ⟨π, C⟩, C_ij = ‖u_i − s_j‖², s uniform on the sphere, π the unbalanced plan between them, held constant.
 
     The price τ of mass that is not moved is `scale` times the mean of C: a fixed one would be right for one dimension.
+
+    Args:
+        later: where to add the mass that is moved, for `check_masses` once a round; left out, it is checked at once.
     """
-    s = sphere(len(u), u.shape[1], draw).to(u)
+    s = moved(sphere(len(u), u.shape[1], draw).to(u.dtype), u.device)
     C = torch.cdist(u, s).square()
-    plan = unbalanced_plan(C.detach(), scale * float(C.detach().mean()))
-    if (mass := float(plan.sum())) < LEAST_MASS:
-        raise RatemeshError(
-            f"method.price must be high enough for mass to be moved; with {scale:g} only {mass:.2g} of 1 is, and the "
-            "regulariser is as good as off. Raise it; 1 is usual."
-        )
+    plan = unbalanced_plan(C.detach(), scale * precise(C.detach().mean()))
+    if later is None:
+        check_masses([plan.sum()], scale)
+    else:
+        later.append(plan.sum())
     return (plan * C).sum()
 
 
+def check_masses(masses: Sequence[Tensor], price: float) -> None:
+    """Refuse a price for which some plan moved next to nothing; once a round, because the host waits for it."""
+    if masses and (least := float(torch.stack(list(masses)).min())) < LEAST_MASS:
+        raise RatemeshError(
+            f"method.price must be high enough for mass to be moved; with {price:g} only {least:.2g} of 1 is, and the "
+            "regulariser is as good as off. Raise it; 1 is usual."
+        )
+
+
 @torch.no_grad()
-def unbalanced_plan(C: Tensor, tau: float, *, steps: int = 20) -> Tensor:
+def unbalanced_plan(C: Tensor, tau: float | Tensor, *, steps: int = 20) -> Tensor:
     """Return π (n, m) that makes ⟨π, C⟩ + τ [KL(π1 | a) + KL(πᵀ1 | b)] small, a and b uniform, from π = a bᵀ.
 
     Each step minimises an upper bound of the objective that touches it at π, so that it never rises.

@@ -26,6 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
+from ratemesh.devices import moved, precise
 from ratemesh.errors import InputError
 from ratemesh.graph import Topology
 from ratemesh.messages.formats import Payload, misshapen, refused
@@ -76,7 +77,8 @@ class Orchestra(StarSpec):
         with seeded(node.seed, self.title, "heads"):
             first, second = nn.Linear(d, hidden, bias=False), nn.Linear(hidden, D, bias=False)
             projector = nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), second, nn.BatchNorm1d(D, affine=False))
-            return Turning(Projected(node.encoder, projector), nn.Linear(D, max(self.rotations, 1)))
+            turning = Turning(Projected(node.encoder, projector), nn.Linear(D, max(self.rotations, 1)))
+        return turning.to(node.device)
 
     def bytes_sent(self, node: Node) -> int:
         """Return the bytes of weights and samples, of local centres to the server and of global ones from it."""
@@ -121,7 +123,8 @@ class OrchestraProgram(StarProgram):
             )
         self.target = self.kept["target."] = copy.deepcopy(self.model.online)
         self.memory = self._first_memory()
-        self.centres = sphere(spec.global_clusters, self.memory.shape[1], generator(node.seed, "centres"))
+        drawn = sphere(spec.global_clusters, self.memory.shape[1], generator(node.seed, "centres"))
+        self.centres = moved(drawn, node.device)
 
     def round(self, t: int) -> Round:
         """Play round t: find clusters together, then train and average."""
@@ -156,7 +159,7 @@ class OrchestraProgram(StarProgram):
         node = self.node
         draw = generator(node.seed, "memory", node.index)
         rows = torch.randperm(len(node.y), generator=draw)[: self.spec.memory]
-        projected: Tensor = copy.deepcopy(self.target).train()(node.X[rows])
+        projected: Tensor = copy.deepcopy(self.target).train()(moved(node.X[rows], node.device))
         return projected
 
     def train(self, t: int) -> float:
@@ -180,7 +183,7 @@ class OrchestraProgram(StarProgram):
         """Return the cross-entropy of telling random quarter turns of images."""
         q = torch.randint(0, self.spec.rotations, (len(X),), generator=self.draw)
         projected = self.model.online.projector(self.encoder(turned(X, q)))
-        return cross_entropy(self.model.turns(projected), q)
+        return cross_entropy(self.model.turns(projected), moved(q, X.device))
 
     def own_log(self) -> RoundLog:
         """Return how many of the global clusters the memory uses, as exp of the mean use's entropy."""
@@ -205,10 +208,10 @@ def turned(X: Tensor, q: Tensor) -> Tensor:
 @torch.no_grad()
 def local_centres(memory: Tensor, count: int, draw: torch.Generator) -> Tensor:
     """Return `count` centres (L, D) of unit length for projections (M, D), of clusters about equal in size."""
-    centres = memory[torch.randperm(len(memory), generator=draw)[:count]]
+    centres = memory[moved(torch.randperm(len(memory), generator=draw)[:count], memory.device)]
     for _ in range(LOCAL_PASSES):
         member = sinkhorn(memory @ centres.mT, steps=LOCAL_SINKHORN).argmax(1)
-        spare = memory[torch.randint(len(memory), (count,), generator=draw)]
+        spare = memory[moved(torch.randint(len(memory), (count,), generator=draw), memory.device)]
         sums = torch.zeros_like(centres).index_add(0, member, memory)
         empty = torch.bincount(member, minlength=count) == 0
         centres = normalize(torch.where(empty[:, None], spare, sums), dim=1)
@@ -240,7 +243,7 @@ def sinkhorn(scores: Tensor, *, sharpness: float = 25.0, steps: int = 100, toler
     `sharpness` · scores, in double precision; every ten steps it is looked whether rows still change by more than
     `tolerance`.
     """
-    P = (sharpness * scores.double()).softmax(1)
+    P = (sharpness * precise(scores)).softmax(1)
     n, G = P.shape
     for step in range(steps):
         P = P * (n / G / P.sum(0).clamp(min=torch.finfo(P.dtype).tiny))

@@ -85,7 +85,7 @@ def overlap(stats: ClassStats) -> float:
     V = stats.V[stats.held].flatten(1)
     V = V / V.norm(dim=1, keepdim=True).clamp(min=1e-12)
     pairs = torch.triu_indices(len(V), len(V), offset=1)
-    return _mean((V @ V.T)[pairs[0], pairs[1]].tolist())
+    return _mean((V @ V.T).cpu()[pairs[0], pairs[1]].tolist())
 
 
 def effective_rank(V: Tensor) -> Tensor:

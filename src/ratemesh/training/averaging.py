@@ -101,7 +101,7 @@ def min_norm_weights(gram: Tensor) -> Tensor:
     At the optimum v* = Σ α_k v_k has ⟨v_k, v*⟩ ≥ ‖v*‖² for all k: going along v* serves every one of them. Exact, by
     non-negative least squares: for x ≥ 0 of any given sum s, xᵀGx + (s − 1)² is smallest in the direction of α.
     """
-    values, vectors = torch.linalg.eigh(gram.double())
+    values, vectors = torch.linalg.eigh(gram.cpu().double())  # SciPy's solver computes there
     largest = values[-1].clamp(min=torch.finfo(values.dtype).tiny)
     root = vectors * (values / largest).clamp(min=0).sqrt()  # root rootᵀ = G / largest
     x, _ = nnls(torch.cat([root.mT, torch.ones(1, len(gram))]).numpy(), [0.0] * len(gram) + [1.0])

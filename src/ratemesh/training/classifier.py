@@ -17,7 +17,7 @@ class Classifier(nn.Module):
         super().__init__()
         d = encoder.d
         self.encoder = encoder
-        self.head = nn.Linear(d, num_classes, dtype=encoder.gauge.dtype)
+        self.head = nn.Linear(d, num_classes, dtype=encoder.gauge.dtype, device=encoder.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.temperature = d**0.5
@@ -38,7 +38,7 @@ class Classifier(nn.Module):
     def fit(self, X: Tensor, y: Tensor) -> tuple[float, float]:
         """Return mean cross-entropy and accuracy on samples (m, ...), in eval mode."""
         logits = encode(self, X)
-        loss = nn.functional.cross_entropy(logits, y)
+        loss = nn.functional.cross_entropy(logits, y)  # on the CPU, as `encode` returns them
         return float(loss), float((logits.argmax(1) == y).double().mean())
 
 

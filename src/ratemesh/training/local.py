@@ -9,8 +9,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
+from ratemesh.core.checks import check_features, check_labels, deviation, is_unit
+from ratemesh.core.sketch import check_sketch
 from ratemesh.core.stats import ClassStats
 from ratemesh.data.augment import AugmentSpec
+from ratemesh.devices import CPU, device_of, moved
 from ratemesh.errors import InputError, NonFiniteError, NonFiniteFeaturesError
 from ratemesh.seeds import generator, seeded
 from ratemesh.specs import Spec
@@ -69,6 +72,8 @@ class LocalSpec(Spec):
 class LocalTrainer:
     """Mini-batch training on one node's shard; keeps the optimisers between rounds.
 
+    Samples stay on the CPU. A batch moves once to where the modules are, and nothing in a step waits for that device.
+
     Args:
         modules: what is trained, e.g. the encoder, or encoder and head.
         node: whose shard it is, for random draws and messages.
@@ -86,6 +91,7 @@ class LocalTrainer:
 
     def __post_init__(self) -> None:
         local = self.local
+        self.device = device_of(self.modules)
         self.optimizers = make_optimizers(self.modules, local.optimizer, local.lr, local.weight_decay)
         self.sample_passes = 0
 
@@ -104,24 +110,35 @@ class LocalTrainer:
                 group["lr"] = group["share"] * self.local.lr_at(t)
         place = (self.seed, "train", self.node, self.purpose, t)
         changes = generator(*place, "augment")
-        losses = []
-        with seeded(*place, "dropout"):
+        losses, seen = [], []
+        with seeded(*place, "dropout", device=self.device):
             for rows in batches(y, self.local, generator(*place, "batches")):
                 self.modules.zero_grad(set_to_none=True)
-                shown = rows.repeat(self.views)
-                batch, labels = X[shown], y[shown]
-                if self.local.augment.enabled:
-                    batch = self.local.augment.apply(batch, changes)
+                batch, labels = self._shown(X, y, rows, changes)
                 loss = objective(batch, labels)
-                losses.append(loss.item())
-                if not math.isfinite(losses[-1]):
-                    raise self._lost(losses[-1], batch, labels, t)
+                losses.append(loss.detach())
+                seen.append(rows)
+                if self.device == CPU and not math.isfinite(loss.item()):  # a look costs nothing here
+                    raise self._lost(loss.item(), batch, labels, t)
                 loss.backward()
                 for optimizer in self.optimizers.values():
                     optimizer.step()
                 self.sample_passes += len(rows)
                 after_step()
-        return sum(losses) / len(losses) if losses else math.nan
+        found = torch.stack(losses).flatten().tolist() if losses else []
+        for loss, rows in zip(found, seen, strict=True):
+            if not math.isfinite(loss):
+                raise self._lost(loss, moved(X[rows], self.device), y[rows], t)
+        return sum(found) / len(found) if found else math.nan
+
+    def _shown(self, X: Tensor, y: Tensor, rows: Tensor, changes: Generator) -> tuple[Tensor, Tensor]:
+        """Return samples and labels of a batch on the device, in every view, augmented there."""
+        batch, labels = moved(X[rows], self.device), moved(y[rows], self.device)
+        if self.views > 1:
+            batch, labels = batch.repeat(self.views, *[1] * (batch.ndim - 1)), labels.repeat(self.views)
+        if self.local.augment.enabled:
+            batch = self.local.augment.apply(batch, changes)
+        return batch, labels
 
     @torch.no_grad()
     def stats(
@@ -133,17 +150,37 @@ class LocalTrainer:
             NonFiniteError: says where the numbers were lost.
         """
         encoder.eval()
-        whole = (X.split(ENCODE_BATCH), y.split(ENCODE_BATCH))
-        parts = zip(*whole, [None] * len(whole[0]) if H is None else H.split(ENCODE_BATCH), strict=True)
-        try:
-            return ClassStats.sum(ClassStats.of(encoder(part), labels, num_classes, H=h) for part, labels, h in parts)
-        except NonFiniteFeaturesError as lost:
-            raise self._error("features", math.nan, lost.label, t) from None
+        check_labels(y, len(X), num_classes)
+        if H is not None:
+            check_sketch(H, len(y))
+        worst: list[Tensor] = []
+
+        def parts() -> Iterator[ClassStats]:
+            sketches = [None] * len(y) if H is None else H.split(ENCODE_BATCH)
+            for part, labels, h in zip(X.split(ENCODE_BATCH), y.split(ENCODE_BATCH), sketches, strict=False):
+                Z = encoder(moved(part, self.device))
+                worst.append(deviation(Z))
+                sketch = None if h is None else moved(h, self.device)
+                yield ClassStats.unchecked(Z, moved(labels, self.device), num_classes, sketch)
+
+        found = ClassStats.sum(parts())
+        if not is_unit(torch.stack(worst).max(), found.V.dtype):
+            self._find_bad(encoder, X, y, num_classes, t)
+        return found
+
+    def _find_bad(self, encoder: nn.Module, X: Tensor, y: Tensor, num_classes: int, t: int) -> None:
+        """Raise for the first features that are no unit vectors."""
+        for part, labels in zip(X.split(ENCODE_BATCH), y.split(ENCODE_BATCH), strict=True):
+            try:
+                check_features(encoder(moved(part, self.device)).cpu(), labels, num_classes)
+            except NonFiniteFeaturesError as lost:
+                raise self._error("features", math.nan, lost.label, t) from None
 
     def _lost(self, loss: float, X: Tensor, y: Tensor, t: int) -> NonFiniteError:
         """Find the class whose features are no longer numbers."""
         with torch.no_grad():
-            finite = torch.isfinite(self.modules(X)).flatten(1).all(1)
+            finite = torch.isfinite(self.modules(X)).flatten(1).all(1).cpu()
+        y = y.cpu()
         label = int(y.mode().values if finite.all() else y[~finite][0])
         return self._error("loss", loss, label, t)
 
@@ -192,10 +229,15 @@ def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def encode(encoder: nn.Module, X: Tensor) -> Tensor:
-    """Return the features (m, d) of all samples, encoder in eval mode."""
+def encode(encoder: nn.Module, X: Tensor, batch: int = ENCODE_BATCH) -> Tensor:
+    """Return the features (m, d) of all samples, on the CPU; encoder in eval mode, where it is.
+
+    Args:
+        batch: samples that are on the encoder's device at a time.
+    """
     encoder.eval()
-    return torch.cat([encoder(part) for part in X.split(ENCODE_BATCH)])
+    device = device_of(encoder)
+    return torch.cat([encoder(moved(part, device)) for part in X.split(batch)]).cpu()
 
 
 def check_room(batch_size: int, classes: int, where: str = "batch_size") -> None:

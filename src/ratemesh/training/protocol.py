@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -52,10 +53,10 @@ class Node:
     Attributes:
         index: i.
         neighbours: N_i, ascending.
-        X, y: local training samples and labels (m_i,).
+        X, y: local training samples and labels (m_i,), on the CPU, maybe mapped from a file: batches move.
         num_classes: K.
         share: m_i / m, this node's part of all training samples.
-        encoder: the node's own network.
+        encoder: the node's own network, on the device that the node computes on.
         local: settings of local training.
         seed: root seed; draw with `seeds.generator(seed, index, ...)`.
         labels: which classes every node of the run holds, known to all as in Algorithm 2; may be empty.
@@ -75,6 +76,11 @@ class Node:
     labels: tuple[tuple[int, ...], ...] = ()
     clusters: tuple[tuple[int, ...], ...] = ()
     kinds: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the node computes: what a program keeps is there, see `experiment.plan.ExperimentSite`."""
+        return self.encoder.device
 
 
 class Program(Protocol):

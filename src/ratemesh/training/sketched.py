@@ -6,6 +6,7 @@ from torch import Tensor
 from ratemesh.core.sketch import SketchMoments
 from ratemesh.core.stats import group_by_class
 from ratemesh.data.sketches import Sketch
+from ratemesh.devices import moved
 
 
 class SketchPull:
@@ -18,7 +19,8 @@ class SketchPull:
 
     def __init__(self, sketch: Sketch, target: SketchMoments, H: Tensor, y: Tensor, weight: float) -> None:
         self._sketch, self._target = sketch, target
-        length = self._places(H, y).square().sum(1).mean().sqrt()
+        device = target.C.device
+        length = self._places(moved(H, device), moved(y, device)).square().sum(1).mean().sqrt()
         self._weight = weight / float(length) if length > 0 else 0.0
 
     def _places(self, H: Tensor, y: Tensor) -> Tensor:

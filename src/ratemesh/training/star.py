@@ -95,7 +95,7 @@ class StarSpec(MethodSpec):
         """Return the node's encoder with a projector."""
         d = node.encoder.d
         with seeded(node.seed, self.title, "projector"):
-            return Projected(node.encoder, head(d, self.hidden * d, self.projection * d))
+            return Projected(node.encoder, head(d, self.hidden * d, self.projection * d)).to(node.device)
 
     def bytes_sent(self, node: Node) -> int:
         """Return 4 bytes a weight and float buffer: a client's to the server, the server's to all clients."""
