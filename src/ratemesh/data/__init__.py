@@ -1,13 +1,13 @@
 """What each node holds."""
 
 from ratemesh.data.arrays import Npz, Samples
+from ratemesh.data.by_label import Labels
 from ratemesh.data.dataset import Dataset, DatasetSpec, Digits, Subspaces
 from ratemesh.data.intake import Incoming, IntakeSpec
 from ratemesh.data.parquet import Parquet
 from ratemesh.data.partition import (
     Dirichlet,
     Iid,
-    Labels,
     PartitionSpec,
     Quantity,
     Shards,
