@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratemesh.data.partition import SCENARIOS
+from ratemesh.data.by_label import SCENARIOS
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.graph import optimal_clusters
 from ratemesh.graph.clusters import (

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from ratemesh.core.theory import proportion_gap
 from ratemesh.data import PARTITIONS, PartitionSpec, class_counts
-from ratemesh.data.partition import SCENARIOS, Dirichlet, Quantity, Shards
+from ratemesh.data.by_label import SCENARIOS
+from ratemesh.data.partition import Dirichlet, Quantity, Shards
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import make_config
 from ratemesh.seeds import generator
@@ -233,7 +234,7 @@ def test_the_checker_sees_what_is_a_partition(parts, m, answer):
             3,
             r"3 nodes hold label 0, which has 2\. Take 0 out of 1 rows",
         ),
-        ({"name": "labels", "labels": [["a"]]}, 1, r"partition\.labels\.0\.0: .*got 'a'"),
+        ({"name": "labels", "labels": [["a"]]}, 1, r"labels in 0\.\.4; row 0 has a\."),
         ({"name": "dirichlet", "alpha": 0}, 2, r"partition\.alpha: .*got 0"),
         ({"name": "dirichlet", "min_samples": 6}, 2, r"min_samples must fit.*got 6 for 2 nodes and 10.*at most 5"),
         ({"name": "quantity", "min_samples": 2}, 3, r"got 2 of class 0 for 3 nodes"),

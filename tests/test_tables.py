@@ -236,12 +236,20 @@ def test_a_table_runs_from_a_file_to_words(tmp_path: Path) -> None:
     config = """
         rounds = 3
         d = 16
+        method = "alg3"
+        local = { balance = true }
         data = { name = "csv", path = "wine.csv", label = "cultivar" }
         graph = { name = "ring", nodes = 3 }
+        partition = { name = "labels", labels = [["barolo", "barbera"], ["barolo", "grignolino"], [2, "barbera"]] }
         engine = { name = "inprocess", workers = 1 }
     """
     (tmp_path / "wine.toml").write_text(config)
     result = run(tmp_path / "wine.toml", tmp_path / "out")
     network = json.loads((tmp_path / "out" / "network.json").read_text())
     assert network["classes"] == ["barbera", "barolo", "grignolino"]
-    assert result.metrics["acc_energy"] > 0.8
+    assert [node["labels"] for node in network["nodes"]] == [[0, 1], [1, 2], [0, 2]]
+    assert result.metrics["acc_label_aware"] > 0.8
+    with pytest.raises(InputError, match=r"labels of the data; row 0 has 'barollo'\. Did you mean 'barolo'\?"):
+        run(tmp_path / "wine.toml", overrides=['partition.labels=[["barollo"], [0], [1]]'])
+    with pytest.raises(InputError, match=r"nobody holds label grignolino, which has .*Add grignolino to a row"):
+        run(tmp_path / "wine.toml", overrides=['partition.labels=[["barolo"], [0], [1]]'])

@@ -74,7 +74,7 @@ def _table(found: "Clustering") -> Table:
 
 def _names(found: "Clustering") -> list[str]:
     K = found.counts.shape[1]
-    return ["all" if len(row) == K > 1 else ", ".join(map(str, row)) for row in found.labels]
+    return ["all" if len(row) == K > 1 else ", ".join(found.classes[k] for k in row) for row in found.labels]
 
 
 def _hops(hops: float) -> str:

@@ -1,13 +1,13 @@
 """What each node holds."""
 
 from ratemesh.data.arrays import Npz, Samples
+from ratemesh.data.by_label import Labels
 from ratemesh.data.dataset import Dataset, DatasetSpec, Digits, Subspaces
 from ratemesh.data.intake import Incoming, IntakeSpec
 from ratemesh.data.parquet import Parquet
 from ratemesh.data.partition import (
     Dirichlet,
     Iid,
-    Labels,
     PartitionSpec,
     Quantity,
     Shards,
@@ -18,6 +18,7 @@ from ratemesh.data.partition import (
 from ratemesh.data.pictures import Folder, Pictures
 from ratemesh.data.published import Cifar10, Cifar100, Mnist
 from ratemesh.data.tables import Csv, Table
+from ratemesh.data.texts import Text, Texts
 
 DATASETS: dict[str, type[DatasetSpec]] = {
     "digits": Digits,
@@ -29,6 +30,7 @@ DATASETS: dict[str, type[DatasetSpec]] = {
     "folder": Folder,
     "parquet": Parquet,
     "csv": Csv,
+    "text": Text,
 }
 """The data sets that a configuration can name; embedded ones first, so that everything runs offline."""
 
@@ -41,7 +43,7 @@ PARTITIONS: dict[str, type[PartitionSpec]] = {
     "stratified": Stratified,
 }
 
-INTAKES: dict[str, type[IntakeSpec]] = {"samples": Samples, "pictures": Pictures, "table": Table}
+INTAKES: dict[str, type[IntakeSpec]] = {"samples": Samples, "pictures": Pictures, "table": Table, "text": Texts}
 """How raw samples become what encoders take; a saved mesh names one."""
 
 __all__ = [

@@ -1,29 +1,21 @@
-"""Who gets which samples: what all partitions share, those that say which labels go where, and those that draw."""
+"""Who gets which samples: what all partitions share, those that deal evenly, and those that draw."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch import Generator, Tensor
 
 from ratemesh.data.dataset import sorted_by_label
 from ratemesh.errors import InputError
-from ratemesh.specs import NamedSpec, nearest
+from ratemesh.specs import NamedSpec
 
 FEWEST = 2
 """Samples a node needs: a batch of one row has no covariance, and batch normalisation refuses it."""
-
-Rows = tuple[tuple[int, ...], ...]
-
-SCENARIOS: dict[str, Rows] = {
-    "4x5": ((1, 2, 3, 4, 5), (6, 7, 8, 9, 0), (0, 3, 5, 7, 9), (1, 2, 4, 6, 8)),
-    "5x4": ((1, 3, 5, 6), (0, 5, 7, 8), (1, 3, 8, 9), (2, 4, 6, 7), (0, 2, 4, 9)),
-}
-"""The paper's two: four nodes of five labels (no replication needed), five nodes of four (node 1 is replicated)."""
 
 
 class PartitionSpec(NamedSpec):
@@ -35,8 +27,18 @@ class PartitionSpec(NamedSpec):
     def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> Sequence[Tensor]:
         """Return one index tensor a node, in any order; all that is random comes from `draw`."""
 
-    def split(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> list[Tensor]:
-        """Return one ascending index tensor a node: disjoint, complete, at least FEWEST samples each."""
+    def deal_named(self, y: Tensor, nodes: int, classes: Sequence[str], draw: Generator) -> Sequence[Tensor]:
+        """Return the same where settings may speak of classes by their names."""
+        return self.deal(y, nodes, len(classes), draw)
+
+    def split(
+        self, y: Tensor, nodes: int, num_classes: int, draw: Generator, classes: Sequence[str] = ()
+    ) -> list[Tensor]:
+        """Return one ascending index tensor a node: disjoint, complete, at least FEWEST samples each.
+
+        Args:
+            classes: names of the classes, as the data have them; none: their numbers.
+        """
         check_sample_labels(y, num_classes)
         if nodes < 1:
             raise InputError(f"nodes must be at least 1; got {nodes}.")
@@ -45,7 +47,8 @@ class PartitionSpec(NamedSpec):
                 f"nodes must leave at least {FEWEST} samples each; got {nodes} nodes for {len(y)} samples. "
                 "Take fewer nodes or more data."
             )
-        parts = [part.sort().values for part in self.deal(y, nodes, num_classes, draw)]
+        names = classes or tuple(map(str, range(num_classes)))
+        parts = [part.sort().values for part in self.deal_named(y, nodes, names, draw)]
         for node, part in enumerate(parts):
             if len(part) < FEWEST:
                 raise InputError(
@@ -128,73 +131,6 @@ class Stratified(PartitionSpec):
         return [by_class[i::nodes] for i in range(nodes)]
 
 
-def _scenario(labels: Any) -> Any:
-    """Turn the name of a scenario into its table."""
-    if not isinstance(labels, str):
-        return labels
-    if labels not in SCENARIOS:
-        raise InputError(
-            f"partition.labels must be a row of labels a node, or a known scenario; got '{labels}'. "
-            f"{nearest(labels, SCENARIOS)}"
-        )
-    return SCENARIOS[labels]
-
-
-class Labels(PartitionSpec):
-    """Every node holds the labels it is given; a label's samples are dealt out evenly to its holders."""
-
-    labels: Annotated[Rows, BeforeValidator(_scenario)] = Field(
-        description="a list of labels a node (the paper's K_i), or a scenario of the paper: " + ", ".join(SCENARIOS)
-    )
-
-    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> Sequence[Tensor]:
-        """Deal label by label; samples that do not divide go to the holders that have the fewest so far."""
-        self._check_rows(nodes, num_classes)
-        sizes = torch.bincount(y, minlength=num_classes).tolist()
-        hands: list[list[Tensor]] = [[] for _ in range(nodes)]
-        for k, samples in enumerate(sorted_by_label(y, draw).split(sizes)):
-            holders = [i for i in range(nodes) if k in self.labels[i]]
-            _check_holders(k, len(holders), len(samples))
-            holders.sort(key=lambda i: sum(map(len, hands[i])))
-            for i, part in zip(holders, samples.tensor_split(max(1, len(holders))), strict=False):
-                hands[i].append(part)
-        return [torch.cat(hand) for hand in hands]
-
-    def _check_rows(self, nodes: int, num_classes: int) -> None:
-        """Refuse a table that does not fit the nodes or the labels."""
-        if len(self.labels) != nodes:
-            raise InputError(
-                f"partition.labels must have one row a node of the graph; got {len(self.labels)} rows for {nodes} "
-                f"nodes. Set graph.nodes = {len(self.labels)}, or give {nodes} rows."
-            )
-        for i, row in enumerate(self.labels):
-            if not row:
-                raise InputError(f"partition.labels must give every node a label; row {i} is empty. Add labels to it.")
-            wrong = [k for k in row if not 0 <= k < num_classes]
-            if wrong:
-                raise InputError(
-                    f"partition.labels must hold labels in 0..{num_classes - 1}; row {i} has {wrong[0]}. "
-                    "Correct the row."
-                )
-            if len(set(row)) < len(row):
-                got = list(row)
-                raise InputError(f"partition.labels must name a label once a row; row {i} is {got}. Drop repeats.")
-
-
-def _check_holders(k: int, holders: int, m_k: int) -> None:
-    """Refuse a label that has samples but no holder, or more holders than samples."""
-    if m_k and not holders:
-        raise InputError(
-            f"partition.labels must give every label to a node; nobody holds label {k}, which has {m_k} samples. "
-            f"Add {k} to a row."
-        )
-    if 0 < m_k < holders:
-        raise InputError(
-            f"partition.labels must leave every holder of a label a sample; {holders} nodes hold label {k}, which has "
-            f"{m_k}. Take {k} out of {holders - m_k} rows, or use more data."
-        )
-
-
 ATTEMPTS = 1000
 """How many Dirichlet draws are made before we say that nodes come out too small."""
 
@@ -260,15 +196,15 @@ class Quantity(_Drawn):
         """Draw one set of proportions for all classes."""
         return np.tile(rng.dirichlet(np.full(nodes, self.alpha)), (num_classes, 1))
 
-    def deal(self, y: Tensor, nodes: int, num_classes: int, draw: Generator) -> Sequence[Tensor]:
+    def deal_named(self, y: Tensor, nodes: int, classes: Sequence[str], draw: Generator) -> Sequence[Tensor]:
         """Refuse a class that has too few samples for every node to get one; then draw."""
-        for k, m_k in enumerate(torch.bincount(y, minlength=num_classes).tolist()):
+        for name, m_k in zip(classes, torch.bincount(y, minlength=len(classes)).tolist(), strict=True):
             if 0 < m_k < nodes:
                 raise InputError(
-                    f"data must have a sample of every class for every node; got {m_k} of class {k} for {nodes} "
+                    f"data must have a sample of every class for every node; got {m_k} of class {name} for {nodes} "
                     "nodes. Take fewer nodes, more data, or another partition."
                 )
-        return super().deal(y, nodes, num_classes, draw)
+        return super().deal_named(y, nodes, classes, draw)
 
     def accepts(self, counts: Tensor) -> bool:
         """Whether every node has `min_samples`, every class, and each in proportion to within whole samples.

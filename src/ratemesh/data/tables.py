@@ -39,6 +39,12 @@ def read_table(path: Path, choose: Choose, separator: str | None = None) -> Colu
     return read_wide(path, choose) if path.suffix.lower() == ".parquet" else read_csv(path, choose, separator)
 
 
+def label_column(names: Sequence[str], given: str | None, path: Path) -> str:
+    """Return the column of the labels, the one that is given or the first with a usual name."""
+    usual = next((name for name in LABEL_COLUMNS if name in names), LABEL_COLUMNS[0])
+    return column_named(names, "label", given or usual, path)
+
+
 def parts_of(path: Path, kind: str) -> list[list[Path]]:
     """Return the files of the training and the test part, or of the one part that there is."""
     if not path.is_dir():
@@ -161,13 +167,6 @@ class TableSpec(OwnFilesSpec):
     standardise: bool = Field(True, description="bring features to mean 0 and variance 1, by the training rows")
     missing: Literal["error", "mean"] = Field("error", description="what to do about gaps: mean of the training rows")
 
-    def label_column(self, names: Sequence[str], path: Path) -> str:
-        """Return the column of the labels, the one that is named or the first with a usual name."""
-        if self.label:
-            return column_named(names, "label", self.label, path)
-        found = next((name for name in LABEL_COLUMNS if name in names), None)
-        return found or column_named(names, "label", LABEL_COLUMNS[0], path)
-
     def table(self, parts: Sequence[Sequence[Path]], where: str, separator: str | None = None) -> Dataset:
         """Read tables that have one column a feature, of each part that there is.
 
@@ -184,14 +183,10 @@ class TableSpec(OwnFilesSpec):
         tables = [joined([read(path) for path in files]) for files in parts]
         label, *fine = (name for name in first[0].words if name != self.split)
         if self.split:
-            tables = _split(joined(tables), self.split, where)
-        y, *finer = ([_labels(table.words[name], name, where) for table in tables] for name in (label, *fine))
+            tables = split_by(joined(tables), self.split, where)
+        y, *finer = ([check_labels(table.words[name], name, where) for table in tables] for name in (label, *fine))
         data = labelled([torch.from_numpy(t.numbers) for t in tables], y, where, self.test_fraction, *finer)
-        if data.num_classes < 2:
-            raise InputError(
-                f"column '{label}' of {where} must hold at least two classes to tell apart; all rows have "
-                f"'{data.classes[0]}'. Is data.label the right column?"
-            )
+        check_several(data, label, where)
         intake = Table.learned(
             *(data.X_train.numpy(), first[0].numbers, self.standardise, self.missing == "mean"),
             label=label,
@@ -211,7 +206,7 @@ class TableSpec(OwnFilesSpec):
 
     def _chosen(self, names: Sequence[str], path: Path) -> Wanted:
         """Choose columns of the first file."""
-        label = self.label_column(names, path)
+        label = label_column(names, self.label, path)
         finer = self.fine or (FINE_COLUMN if FINE_COLUMN in names and label != FINE_COLUMN else None)
         for key, some in (("fine", [finer]), ("split", [self.split]), ("drop", self.drop), ("columns", self.columns)):
             for name in filter(None, some or ()):
@@ -226,7 +221,7 @@ class TableSpec(OwnFilesSpec):
         return Wanted(features, words)
 
 
-def _split(table: Columns, column: str, where: str) -> list[Columns]:
+def split_by(table: Columns, column: str, where: str) -> list[Columns]:
     """Return the training rows and the others, as a column says."""
     said = table.words[column]
     train, test = said == "train", np.isin(said.astype(str), TEST_NAMES)
@@ -238,7 +233,7 @@ def _split(table: Columns, column: str, where: str) -> list[Columns]:
     return [table.rows(train), table.rows(test)]
 
 
-def _labels(words: Array, name: str, where: str) -> Array:
+def check_labels(words: Array, name: str, where: str) -> Array:
     """Return labels as words (m,); refuse gaps."""
     if (gaps := words == "").any():
         raise InputError(
@@ -246,6 +241,15 @@ def _labels(words: Array, name: str, where: str) -> Array:
             "such rows, or label them."
         )
     return words.astype(str)
+
+
+def check_several(data: Dataset, label: str, where: str) -> None:
+    """Refuse data of a single class."""
+    if data.num_classes < 2:
+        raise InputError(
+            f"column '{label}' of {where} must hold at least two classes to tell apart; all rows have "
+            f"'{data.classes[0]}'. Is data.label the right column?"
+        )
 
 
 class Csv(TableSpec):

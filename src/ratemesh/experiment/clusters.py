@@ -31,6 +31,7 @@ class Clustering:
         balanced: whether training weighs all classes of a cluster equally (`local.balance`).
         bytes_sent: payload bytes of every node a round, by Algorithm 3's formula (Remark 4).
         memory: what the nodes' networks and their replicas take.
+        classes: names of the K classes.
     """
 
     clusters: list[Cluster]
@@ -40,6 +41,7 @@ class Clustering:
     balanced: bool
     bytes_sent: list[int]
     memory: Memory
+    classes: tuple[str, ...]
 
     @classmethod
     def of(cls, plan: Plan, *, optimal: bool = False, at_least: int = 1) -> "Clustering":
@@ -57,6 +59,7 @@ class Clustering:
             plan.config.local.balance,
             _bytes_sent(plan, clusters, labels),
             plan.memory(clusters),
+            plan.data.classes,
         )
 
     @property

@@ -51,7 +51,7 @@ class Plan(SiteFactory):
         """Return the training rows of every node, and the rows that are held out of them all to choose settings by."""
         draw = generator(self.config.seed, "partition")
         y, K = self.data.y_train, self.data.num_classes
-        return self.hold_out(self.config.partition.split(y, self.topology.nodes, K, draw))
+        return self.hold_out(self.config.partition.split(y, self.topology.nodes, K, draw, self.data.classes))
 
     def hold_out(self, parts: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         """Take the validation part out of what nodes hold."""
@@ -94,7 +94,8 @@ class Plan(SiteFactory):
         counts = self.counts()
         total = counts.sum(0)
         if bool((total == 0).any()):
-            raise InputError(f"data must have samples of every class; class {int(total.argmin())} has none.")
+            name = self.data.classes[int(total.argmin())]
+            raise InputError(f"data must have samples of every class; class {name} has none. Take it out, or add some.")
         if self.data.num_classes < 2:
             raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
         if self.config.names and len(set(self.config.names)) != self.topology.nodes:
