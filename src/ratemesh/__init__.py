@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ratemesh.connection.connection import Connection, connect
     from ratemesh.connection.site import SiteStatistics
     from ratemesh.errors import StopTraining
+    from ratemesh.estimators.mesh import MeshClassifier, MeshEncoder
     from ratemesh.estimators.subspace import NearestSubspace
     from ratemesh.experiment.experiment import resume, run
     from ratemesh.mesh.mesh import Mesh, load
@@ -23,6 +24,8 @@ __all__ = [
     "ClassStats",
     "Connection",
     "Mesh",
+    "MeshClassifier",
+    "MeshEncoder",
     "NearestSubspace",
     "Node",
     "OwnGaussians",
@@ -44,6 +47,8 @@ __all__ = [
 LAZY = {
     "Connection": "ratemesh.connection.connection",
     "Mesh": "ratemesh.mesh.mesh",
+    "MeshClassifier": "ratemesh.estimators.mesh",
+    "MeshEncoder": "ratemesh.estimators.mesh",
     "NearestSubspace": "ratemesh.estimators.subspace",
     "Node": "ratemesh.mesh.node",
     "SiteStatistics": "ratemesh.connection.site",
