@@ -28,6 +28,7 @@ from ratemesh.experiment.storage import read_tensors, write_tensors
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
 from ratemesh.messages.formats import Payload
+from ratemesh.metrics.geometry import occupied
 from ratemesh.metrics.language import thinned
 from ratemesh.seeds import generator
 from ratemesh.threads import pinned
@@ -206,7 +207,7 @@ class ExperimentSite:
             with self._clock():
                 event = advance(program, inbox)
             if not isinstance(event, Exchange):
-                return event
+                return {**event, **occupied(self.program.stats)}
             inbox = yield event
 
     def _on_changing_graph(self, t: int) -> Round:
