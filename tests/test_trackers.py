@@ -120,7 +120,7 @@ def test_wandb_keeps_every_round_the_figures_and_the_end(tracked: Path) -> None:
     for record, kept in zip(rounds_of(tracked), history, strict=True):
         assert kept["_step"] == record["round"]
         assert {key: kept[key] for key in scalars(record)} == pytest.approx(scalars(record))
-    assert history[-1]["figures/network"]["_type"] == "image-file"
+    assert history[-1]["figures/network/_type"] == "image-file"
     assert (run.project, run.display_name, run.run_id) == (
         "letters",
         "mine",
