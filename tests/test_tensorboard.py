@@ -19,7 +19,8 @@ from ratemesh.experiment.trials import run_trials
 from ratemesh.report import live
 from ratemesh.report.figures.graph import Network
 from ratemesh.report.figures.style import Drawn
-from ratemesh.report.runs import Run, open_run, open_underway
+from ratemesh.report.live import open_underway
+from ratemesh.report.runs import Run, open_run
 from test_resume import stop_at
 from toy_runs import SMOKE
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ratemesh.core.stats import ClassStats
 from ratemesh.errors import RatemeshError, RatemeshWarning
 from ratemesh.experiment.experiment import Progress
+from ratemesh.experiment.outcome import edge_distances
 from ratemesh.experiment.records import RunFolder
-from ratemesh.experiment.storage import read_json
+from ratemesh.experiment.storage import read_json, read_tensors
 from ratemesh.report.figures import FIGURES
-from ratemesh.report.runs import Run, open_underway
+from ratemesh.report.runs import Run, open_run
 from ratemesh.report.trackers import TRACKERS, Tracked, Tracker, check_tracker
 
 
@@ -86,6 +88,21 @@ class Live:
         metrics = RunFolder(board.folder).metrics
         for tracker in board.trackers:
             tracker.finish(read_json(metrics) if ended and metrics.exists() else None)
+
+
+def open_underway(path: Path) -> Run:
+    """Open a run that may still go on: statistics and disagreement are then those of its last checkpoint."""
+    run = open_run(path)
+    if run.ended:
+        return run
+    last = sorted(RunFolder(path).checkpoints.glob("round-*"))[-1:]
+    states = [read_tensors(file) for folder in last for file in sorted(folder.glob("node-*.safetensors"))]
+    if states and all("V" in state for state in states):  # not every method keeps statistics
+        parts = [ClassStats.from_tensors(state) for state in states]
+        run.stats = ClassStats.sum(parts)
+        ends = [tuple(edge["ends"]) for edge in run.network.get("edges", [])]
+        run.network = {**run.network, "edges": edge_distances(parts, ends)}
+    return run
 
 
 def is_due(t: int, every: int | None) -> bool:

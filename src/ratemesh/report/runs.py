@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.errors import InputError
-from ratemesh.experiment.outcome import edge_distances
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.storage import read_json, read_tensors
 from ratemesh.experiment.trials import Interval
@@ -292,18 +291,3 @@ def _why_none(run: Run, path: Path) -> str:
     if run.site:
         return "a site by itself keeps none"
     return f"{path.name} is missing" if run.setting("output.features") else "run with output.features above 0"
-
-
-def open_underway(path: Path) -> Run:
-    """Open a run that may still go on: statistics and disagreement are then those of its last checkpoint."""
-    run = open_run(path)
-    if run.ended:
-        return run
-    last = sorted(RunFolder(path).checkpoints.glob("round-*"))[-1:]
-    states = [read_tensors(file) for folder in last for file in sorted(folder.glob("node-*.safetensors"))]
-    if states and all("V" in state for state in states):  # not every method keeps statistics
-        parts = [ClassStats.from_tensors(state) for state in states]
-        run.stats = ClassStats.sum(parts)
-        ends = [tuple(edge["ends"]) for edge in run.network.get("edges", [])]
-        run.network = {**run.network, "edges": edge_distances(parts, ends)}
-    return run
