@@ -198,3 +198,9 @@ def test_other_ranks_are_refused(rank: object) -> None:
 
 def test_more_classes_than_dimensions_still_have_a_direction_each() -> None:
     assert make_config({"evaluation": {"rank": "d/K"}}).evaluation.rule(8, 100).rank == 1
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", "b", "c"]])
+def test_nodes_have_names_of_their_own(names) -> None:
+    with pytest.raises(InputError, match="names must be one a node, all different, 2 in all"):
+        make_config({"names": names, "graph": {"name": "ring", "nodes": 2}})

@@ -69,6 +69,7 @@ def quiet(record: object) -> None:
     pass
 
 
+BOARD = ["tensorboard"]
 CONFIG = load_config(SMOKE, ["rounds=4"])
 
 
@@ -77,7 +78,7 @@ def test_figures_come_as_often_as_asked_and_at_the_end(
     every: int | None, along: list[int], made: list[Writer], tmp_path: Path
 ) -> None:
     seen: list[int] = []
-    with live.TensorBoard(every) as board:
+    with live.Live(BOARD, every) as board:
         track = board.track(tmp_path / "run", 4, lambda record: seen.append(record["round"]))
         run(CONFIG, tmp_path / "run", progress=track)
     (writer,) = made
@@ -91,7 +92,7 @@ def test_figures_come_as_often_as_asked_and_at_the_end(
 
 def test_every_trial_gets_its_own_events_up_to_its_end(made: list[Writer], tmp_path: Path) -> None:
     config = load_config(SMOKE, ["rounds=1"])
-    with live.TensorBoard() as board:
+    with live.Live(BOARD) as board:
         run_trials(config, tmp_path / "t", 2, lambda name, rounds: board.track(tmp_path / "t" / name, rounds, quiet))
     assert [writer.folder.parent.name for writer in made] == ["trial-1", "trial-2"]
     assert all(writer.closed and writer.images == [("network", 1), ("accuracy-cost", 1)] for writer in made)
@@ -99,9 +100,9 @@ def test_every_trial_gets_its_own_events_up_to_its_end(made: list[Writer], tmp_p
 
 def test_a_resumed_run_replaces_what_it_plays_again(made: list[Writer], tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt), live.TensorBoard() as board:
+    with pytest.raises(KeyboardInterrupt), live.Live(BOARD) as board:
         run(CONFIG, folder, progress=board.track(folder, 4, stop_at(2)))
-    with live.TensorBoard() as board:
+    with live.Live(BOARD) as board:
         resume(folder, progress=board.track(folder, 4, quiet))
     first, second = made
     assert first.closed
@@ -137,7 +138,7 @@ def test_a_figure_that_fails_does_not_end_the_run(
         raise InputError("disk full")
 
     monkeypatch.setattr(live, "open_underway", broken)
-    with pytest.warns(RatemeshWarning, match="no figures after round 4: disk full"), live.TensorBoard(9) as board:
+    with pytest.warns(RatemeshWarning, match="no figures after round 4: disk full"), live.Live(BOARD, 9) as board:
         run(CONFIG, tmp_path / "run", progress=board.track(tmp_path / "run", 4, quiet))
     assert ("total", 4) in made[0].scalars
 
@@ -145,4 +146,4 @@ def test_a_figure_that_fails_does_not_end_the_run(
 def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match=r"pip install 'ratemesh\[tensorboard\]'"):
-        live.TensorBoard()
+        live.Live(BOARD)

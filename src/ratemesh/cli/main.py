@@ -3,8 +3,6 @@
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +14,12 @@ from ratemesh.cli.bench import app as bench_app
 from ratemesh.cli.clusters import clusters
 from ratemesh.cli.connect import connect, stats
 from ratemesh.cli.data import app as data_app
+from ratemesh.cli.following import FiguresEvery, Project, Track, WithTensorBoard, followed, trackers
 from ratemesh.cli.listing import list_
 from ratemesh.cli.mesh import certs_app, launch, node, router
 from ratemesh.cli.options import ConfigFile, DataDir, Set, group, overrides
 from ratemesh.cli.studies import compare, demo, reproduce, table1, theory
 from ratemesh.errors import InputError, RatemeshError
-from ratemesh.experiment.experiment import Progress
 from ratemesh.experiment.memory import out_of_memory
 
 app = group(
@@ -34,20 +32,6 @@ app = group(
 PERIOD = 1.0
 """Seconds between looks at a run that is watched."""
 
-Follow = Callable[[Path, str, int], Progress]
-"""Given a run's folder, its name and its rounds, returns what is called every round."""
-
-WithTensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write TensorBoard scalars and figures (extra 'tensorboard').")
-]
-FiguresEvery = Annotated[
-    int | None,
-    typer.Option(
-        "--figures-every",
-        min=0,
-        help="Rounds between TensorBoard figures; 0: none. Default: after rounds 1, 2, 5, 10, 20, 50, … and the last.",
-    ),
-]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty. Default: next free runs/run-NNN.")]
 
 
@@ -78,7 +62,10 @@ def run(
         int | None, typer.Option("--workers", min=0, help="Processes that share the nodes; 0: one per core.")
     ] = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Seeds to run; reports mean ± 95 % t-interval.")] = 1,
+    *,
+    track: Track = None,
     tensorboard: WithTensorBoard = False,
+    project: Project = "",
     figures_every: FiguresEvery = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -95,11 +82,11 @@ def run(
     settings = load_config(config, [*overrides(data_dir, set_), *shared])
     folder = out or next_free()
     if trials > 1:
-        with _followed(tensorboard, figures_every) as follow:
+        with followed(trackers(track, tensorboard), figures_every, project) as follow:
             result = run_trials(settings, folder, trials, lambda name, rounds: follow(folder / name, name, rounds))
         screen.intervals(result)
     else:
-        with _followed(tensorboard, figures_every) as follow:
+        with followed(trackers(track, tensorboard), figures_every, project) as follow:
             single = run_experiment(settings, folder, progress=follow(folder, config.stem, settings.rounds))
         screen.table([single.metrics])
         screen.ending(single.metrics)
@@ -109,7 +96,10 @@ def run(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of trials that were interrupted.")],
+    *,
+    track: Track = None,
     tensorboard: WithTensorBoard = False,
+    project: Project = "",
     figures_every: FiguresEvery = None,
 ) -> None:
     """Go on with an interrupted run; the records come out as if it had never stopped.
@@ -121,7 +111,7 @@ def resume(
     from ratemesh.experiment.trials import is_trials, resume_trials
 
     opened = RunFolder.existing(folder)
-    with _followed(tensorboard, figures_every) as follow:
+    with followed(trackers(track, tensorboard), figures_every, project) as follow:
         if is_trials(folder):
             screen.intervals(resume_trials(folder, lambda name, rounds: follow(folder / name, name, rounds)))
         else:
@@ -132,21 +122,6 @@ def resume(
             screen.table([metrics])
             screen.ending(metrics)
     screen.say(f"Results: {folder}")
-
-
-@contextmanager
-def _followed(tensorboard: bool, every: int | None) -> Iterator[Follow]:
-    """Yield what shows the progress of runs, and adds TensorBoard to it if that is wanted."""
-    if every is not None and not tensorboard:
-        raise InputError("--figures-every must come with --tensorboard; it is for the figures there.")
-    with screen.Board() as bars:
-        if not tensorboard:
-            yield lambda _, name, rounds: bars.follow(name, rounds)
-            return
-        from ratemesh.report.live import TensorBoard
-
-        with TensorBoard(every) as board:
-            yield lambda folder, name, rounds: board.track(folder, rounds, bars.follow(name, rounds))
 
 
 @app.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from ratemesh.core.subspace import SubspaceRule
 from ratemesh.data import DATASETS, PARTITIONS, DatasetSpec, PartitionSpec
@@ -174,6 +174,12 @@ class Config(Spec):
     folder: Path | None = Field(
         None, description="where modules of own classes are; left out: beside the configuration file"
     )
+
+    @model_validator(mode="after")
+    def _named_apart(self) -> "Config":
+        if self.names and (len(set(self.names)), len(self.names)) != (self.graph.nodes,) * 2:
+            raise InputError(f"names must be one a node, all different, {self.graph.nodes} in all; got {self.names}.")
+        return self
 
     def encoder_of(self, node: int) -> EncoderSpec:
         """Return a node's architecture: the list is dealt out in turn."""

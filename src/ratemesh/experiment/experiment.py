@@ -10,6 +10,7 @@ from typing import Any
 from ratemesh.engines.protocol import Engine, Site
 from ratemesh.errors import StopTraining
 from ratemesh.experiment.config import Config, load_config, make_config
+from ratemesh.experiment.health import Health
 from ratemesh.experiment.outcome import finish, glance, keep_initial, network
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder, round_record
@@ -98,16 +99,24 @@ def _go_on(plan: Plan, folder: RunFolder, progress: Callbacks) -> RunResult:
                 engine.ask(Site.load, str(folder.states(done)))
             else:
                 keep_initial(engine, plan, folder)
-            course = Course(config.stopping, folder.records(), folder.stopped())
+            course, health = Course(config.stopping, folder.records(), folder.stopped()), Health(folder.records())
             while course.played < config.rounds and not course.reason:
-                _go_a_round(engine, plan, folder, course, data, progress)
-            return RunResult(folder.path, finish(engine, plan, folder, course))
+                record = _play(engine, plan, folder, course.played + 1, health)
+                _save_and_tell(engine, plan, folder, course, record, data, progress)
+            return RunResult(folder.path, finish(engine, plan, folder, course, health))
 
 
-def _go_a_round(engine: Engine, plan: Plan, folder: RunFolder, course: Course, data: str, progress: Callbacks) -> None:
-    """Play the next round, save what it takes to go on after it, and tell whoever follows the run."""
-    config, t = plan.config, course.played + 1
-    record = _play(engine, plan, folder, t)
+def _save_and_tell(
+    engine: Engine,
+    plan: Plan,
+    folder: RunFolder,
+    course: Course,
+    record: Mapping[str, Any],
+    data: str,
+    progress: Callbacks,
+) -> None:
+    """Save what it takes to go on after a round, and tell whoever follows the run."""
+    config, t = plan.config, record["round"]
     best = course.see(record)  # the states of a best round are saved, whenever it comes
     saved = best or t % config.output.checkpoint_every == 0 or t == config.rounds or bool(course.reason)
     if saved:
@@ -130,8 +139,8 @@ def _tell(progress: Callbacks, record: Mapping[str, Any]) -> str:
     return reasons[0] if reasons else ""
 
 
-def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, Any]:
-    """Play round t and record it, with accuracies where the configuration asks for them."""
+def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int, health: Health) -> dict[str, Any]:
+    """Play round t and record it, with accuracies where these are asked for, and a collapse."""
     began, cpu = time.perf_counter(), _cpu_seconds(engine)
     played = engine.play(t)
     sent = {"bytes": played.traffic.bytes.total()}
@@ -143,6 +152,8 @@ def _play(engine: Engine, plan: Plan, folder: RunFolder, t: int) -> dict[str, An
         began = time.perf_counter()
         record["evaluation"] = glance(engine, plan)
         spent["evaluation_seconds"] = time.perf_counter() - began
+    if collapsed := health.see(record):
+        record["collapse"] = [finding.record() for finding in collapsed]
     folder.append(folder.rounds, record)
     folder.append(folder.timing, {"round": t, **{key: round(value, 4) for key, value in spent.items()}})
     return record

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.engines.protocol import Engine, Site, Split
+from ratemesh.experiment.health import Health
 from ratemesh.experiment.plan import Plan, spaced
 from ratemesh.experiment.records import SCHEMA, RunFolder
 from ratemesh.experiment.saved import save_run
@@ -99,15 +100,19 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     return {**found, "sample_passes": passes}
 
 
-def finish(engine: Engine, plan: Plan, folder: RunFolder, course: Course | None = None) -> dict[str, Any]:
+def finish(
+    engine: Engine, plan: Plan, folder: RunFolder, course: Course | None = None, health: Health | None = None
+) -> dict[str, Any]:
     """Judge what was learned, and write metrics, network and features.
 
     Args:
         course: how the rounds went; the nodes are given the states of the best one, if it says so. None reads it off
             the records.
+        health: whether they collapsed; None reads that too.
     """
     config = plan.config
     course = course or Course(config.stopping, folder.records())
+    collapse = [finding.words for finding in (health or Health(folder.records())).found]
     stats, passes = _stats(engine)
     if course.restored is not None:  # passes stay those of all rounds, as bytes do: they were spent
         engine.ask(Site.load, str(folder.states(course.restored)))
@@ -126,6 +131,7 @@ def finish(engine: Engine, plan: Plan, folder: RunFolder, course: Course | None 
         "sample_passes": passes,
         "rounds": config.rounds,
         **course.numbers(config.rounds),
+        **({"collapse": collapse} if collapse else {}),
         "nodes": plan.topology.nodes,
         "test_samples": len(plan.data.y_test),
         "val_samples": len(plan.validation),

@@ -29,6 +29,7 @@ from ratemesh.experiment.storage import read_tensors, write_tensors
 from ratemesh.graph import Topology
 from ratemesh.graph.clusters import memberships
 from ratemesh.messages.formats import Payload
+from ratemesh.metrics.geometry import occupied
 from ratemesh.metrics.language import thinned
 from ratemesh.seeds import generator
 from ratemesh.threads import pinned
@@ -98,10 +99,6 @@ class Plan(SiteFactory):
             raise InputError(f"data must have samples of every class; class {name} has none. Take it out, or add some.")
         if self.data.num_classes < 2:
             raise InputError("data must have at least two classes to tell apart; got 1. Check the labels.")
-        if self.config.names and len(set(self.config.names)) != self.topology.nodes:
-            raise InputError(
-                f"names must be one a node, all different, {self.topology.nodes} in all; got {self.config.names}."
-            )
         output, rounds = self.config.output, self.config.rounds
         self.config.stopping.check(validation=len(self.validation), evaluates=output.evaluates_any(rounds))
         self.check_room(self.topology.nodes)
@@ -225,7 +222,7 @@ class ExperimentSite:
             with self._clock():
                 event = advance(program, inbox)
             if not isinstance(event, Exchange):
-                return event
+                return {**event, **occupied(self.program.stats)}
             inbox = yield _outward(event)
 
     def _on_changing_graph(self, t: int) -> Round:

@@ -19,6 +19,7 @@ from ratemesh.engines.zenoh_link import ZenohTransport
 from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import Progress
+from ratemesh.experiment.health import Health
 from ratemesh.experiment.plan import ExperimentSite, Plan
 from ratemesh.experiment.records import SCHEMA, RunFolder, round_record
 from ratemesh.experiment.saved import save_run
@@ -111,7 +112,7 @@ def _join_and_play(
     if site.plan.config.method.messages.server is not None:  # an old answer of a server would undo a round of training
         rules = replace(rules, staleness=0)
     peer = Peer(me, len(spec.peers), run, rules, lambda start: ZenohTransport(link, me, run, start), say=say)
-    rounds = site.plan.config.rounds
+    rounds, health = site.plan.config.rounds, Health(folder.records(), [me])
     try:
         peer.join(done + 1, SETTLE_SECONDS)
         t = done
@@ -123,6 +124,8 @@ def _join_and_play(
             began = time.monotonic()
             played = peer.play(site, t, listen=newcomer)
             record = _record(t, played, skipped, peer)
+            if collapsed := health.see(record):
+                record["collapse"] = [finding.record() for finding in collapsed]
             _save(site, folder, t, record, time.monotonic() - began)
             if progress is not None:
                 progress(record)

@@ -96,6 +96,19 @@ def effective_rank(V: Tensor) -> Tensor:
     return entropy.exp()
 
 
+def occupied(stats: ClassStats) -> dict[str, float]:
+    """Return what tells a collapse of a node's features, from numbers that are there anyway.
+
+    `feature_rank` is tr(S)² / ‖S‖² of the second moment S of all samples: 1 where all lie on one line, r where they
+    fill r directions evenly; `feature_spread` is √(tr(S) − ‖μ‖²): of unit vectors 1 when they cancel out, 0 when all
+    are equal.
+    """
+    S, mean = stats.mixture(), stats.proportions @ stats.mu
+    trace = S.trace()
+    rank = trace.square() / S.square().sum().clamp(min=torch.finfo(S.dtype).tiny)
+    return {"feature_rank": float(rank), "feature_spread": float((trace - mean.square().sum()).clamp(min=0).sqrt())}
+
+
 def stats_singular_values(stats: ClassStats) -> tuple[Tensor, Tensor]:
     """Return the singular values (d,) of all features and (K, d) of every class from statistics alone.
 

@@ -176,6 +176,7 @@ METRICS: dict[str, Metric] = {
     "best_value": Metric("Best round's number", "of validation samples, as it was seen then", better="high"),
     "judged_round": Metric("Round judged", "whose states all final numbers are of"),
     "stop_reason": Metric("Stopped because", "before all rounds were played"),
+    "collapse": Metric("Told of a collapse", "while the run went on"),
     "nodes": Metric("Nodes"),
     "clusters": Metric("Clusters", "that hold every label between their members"),
     "critical_path": Metric("Longest chain of turns", "one after the other in a round"),
