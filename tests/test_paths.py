@@ -1,6 +1,7 @@
 """Paths and own modules are found from the file that names them, wherever a command is started."""
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -118,6 +119,14 @@ def test_a_run_goes_on_where_its_files_were_moved_to(tmp_path: Path, away: Path)
     (tmp_path / "out" / "config.toml").write_text(kept.replace(str(tmp_path / "home"), str(tmp_path / "new")))
     (tmp_path / "out" / "metrics.json").unlink()
     assert resume(tmp_path / "out").metrics == result.metrics
+
+
+def test_a_run_with_networks_beside_its_configuration_can_be_loaded_from_anywhere(tmp_path: Path, away: Path) -> None:
+    config = project(tmp_path / "home", "mynet_loaded")
+    out = run(config, tmp_path / "out").folder
+    code = f"import ratemesh; print(ratemesh.load({str(out)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=away, check=False)
+    assert "trained" in done.stdout, done.stderr
 
 
 def test_a_file_in_the_current_folder_is_not_taken_for_one_beside_the_configuration(tmp_path: Path, away: Path) -> None:

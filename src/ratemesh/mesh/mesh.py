@@ -19,7 +19,7 @@ from ratemesh.devices import resolve_device
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.experiment.card import Fusion
-from ratemesh.experiment.config import Config, make_config
+from ratemesh.experiment.config import Config, make_config, read_toml
 from ratemesh.experiment.experiment import Progress, RunResult, play
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
@@ -29,7 +29,7 @@ from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.mesh.judging import scores
 from ratemesh.mesh.node import Node, devices_of, gathered, names_of, standardised, width
 from ratemesh.report.progress import Board
-from ratemesh.specs import resolve
+from ratemesh.specs import named_in, resolve
 from ratemesh.training.local import encode
 
 
@@ -263,10 +263,13 @@ def load(path: str | Path, networks: Sequence[nn.Module] | None = None) -> Mesh:
     folder = Path(path)
     if is_trials(folder):
         raise InputError(f"path must be one run; '{folder}' holds trials. Load one of them, e.g. {folder / 'trial-1'}.")
-    for place in (folder, RunFolder(folder).mesh):
+    run = RunFolder(folder)
+    for place in (folder, run.mesh):
         if (place / CARD).is_file():
-            return Mesh.of(read_saved(place, networks))
-    if RunFolder(folder).config.is_file():
+            beside = read_toml(run.config, "config").get("folder") if run.config.is_file() else None
+            with named_in(Path(beside or Path.cwd())):  # where networks of own classes are
+                return Mesh.of(read_saved(place, networks))
+    if run.config.is_file():
         raise InputError(
             f"'{folder}' must be a finished run; it has no mesh yet. Go on with it: ratemesh resume {folder}"
         )
