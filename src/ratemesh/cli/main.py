@@ -10,6 +10,7 @@ import typer
 
 import ratemesh
 from ratemesh.cli import screen
+from ratemesh.cli.after import embed, export, predict
 from ratemesh.cli.bench import app as bench_app
 from ratemesh.cli.clusters import clusters
 from ratemesh.cli.connect import connect, stats
@@ -179,7 +180,7 @@ def report(
     screen.say(f"Report: {written.page} ({', '.join(written.runs)})")
 
 
-for command in (theory, reproduce, table1, clusters, stats, connect, node, router, launch):
+for command in (predict, embed, export, theory, reproduce, table1, clusters, stats, connect, node, router, launch):
     app.command()(command)
 app.add_typer(bench_app)
 app.add_typer(certs_app)
