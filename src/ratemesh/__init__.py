@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ratemesh.estimators.mesh import MeshClassifier, MeshEncoder
     from ratemesh.estimators.subspace import NearestSubspace
     from ratemesh.experiment.experiment import resume, run
-    from ratemesh.mesh.mesh import Mesh, load
+    from ratemesh.mesh.loading import load
+    from ratemesh.mesh.mesh import Mesh
     from ratemesh.mesh.node import Node
 
 __all__ = [
@@ -53,7 +54,7 @@ LAZY = {
     "Node": "ratemesh.mesh.node",
     "SiteStatistics": "ratemesh.connection.site",
     "connect": "ratemesh.connection.connection",
-    "load": "ratemesh.mesh.mesh",
+    "load": "ratemesh.mesh.loading",
     "StopTraining": "ratemesh.errors",
     "resume": "ratemesh.experiment.experiment",
     "run": "ratemesh.experiment.experiment",

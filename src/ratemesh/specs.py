@@ -133,7 +133,7 @@ def _is_dotted(name: str) -> bool:
 def _import(name: str, base: type[SpecT], where: str) -> type[SpecT]:
     module, _, attribute = name.partition(":")
     try:
-        cls = getattr(_module(module, where), attribute)
+        cls = getattr(import_beside(module, where), attribute)
     except (
         ImportError,
         AttributeError,
@@ -150,7 +150,7 @@ def _import(name: str, base: type[SpecT], where: str) -> type[SpecT]:
     return cls
 
 
-def _module(name: str, where: str) -> Any:
+def import_beside(name: str, where: str) -> Any:
     """Import a module, from the folder of the file that names it if it is there.
 
     That folder then stays at the end of `sys.path`, where it shadows nothing: modules in it may import each other at

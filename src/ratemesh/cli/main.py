@@ -10,6 +10,7 @@ import typer
 
 import ratemesh
 from ratemesh.cli import screen
+from ratemesh.cli.after import embed, export, predict
 from ratemesh.cli.bench import app as bench_app
 from ratemesh.cli.clusters import clusters
 from ratemesh.cli.connect import connect, stats
@@ -17,6 +18,7 @@ from ratemesh.cli.data import app as data_app
 from ratemesh.cli.following import FiguresEvery, Project, Track, WithTensorBoard, followed, trackers
 from ratemesh.cli.listing import list_
 from ratemesh.cli.mesh import certs_app, launch, node, router
+from ratemesh.cli.new import new
 from ratemesh.cli.options import ConfigFile, DataDir, Set, group, overrides
 from ratemesh.cli.studies import compare, demo, reproduce, table1, theory
 from ratemesh.errors import InputError, RatemeshError
@@ -179,7 +181,7 @@ def report(
     screen.say(f"Report: {written.page} ({', '.join(written.runs)})")
 
 
-for command in (theory, reproduce, table1, clusters, stats, connect, node, router, launch):
+for command in (new, predict, embed, export, theory, reproduce, table1, clusters, stats, connect, node, router, launch):
     app.command()(command)
 app.add_typer(bench_app)
 app.add_typer(certs_app)

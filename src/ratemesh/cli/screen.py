@@ -184,6 +184,11 @@ def say(message: str) -> None:
     console.print(message, soft_wrap=True, markup=False)
 
 
+def remark(message: str) -> None:
+    """Print a line beside what may go through a pipe."""
+    errors.print(message, soft_wrap=True, markup=False)
+
+
 def complain(message: str) -> None:
     """Print an error."""
     errors.print(f"[bold red]error[/bold red] {escape(message)}", soft_wrap=True)

@@ -63,6 +63,11 @@ class OwnGaussians:
         directions: Tensor = axes @ ((axes.mT @ stats.mu.mT.double()) / shrunk[:, None])
         return directions.to(stats.V.dtype)
 
+    @property
+    def discriminants(self) -> list[tuple[Tensor, Tensor]]:
+        """W (d, K) and c (K,) of every encoder: its log-likelihoods are Z W − c."""
+        return list(zip(self._directions, self._offsets, strict=True))
+
     def log_likelihoods(self, Z: Tensor) -> Tensor:
         """Return (m, K), up to a constant a sample, of features (N, m, d); −∞ for a class without samples."""
         if self._held is None:

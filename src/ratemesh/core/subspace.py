@@ -134,6 +134,13 @@ class SubspaceJudge:
         check_finite(Z, "Z")
         return Z, self._stats, self._directions
 
+    @property
+    def directions(self) -> Tensor:
+        """(K, d, r) leading directions of every class as columns, zero beyond those that a class has."""
+        if self._directions is None:
+            raise InputError(f"{type(self).__name__} must be fitted before use. Call fit or fit_stats first.")
+        return self._directions
+
     def residuals(self, Z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return squared residuals (m, K) of features (m, d), or (N, m, d) fused over N encoders.
 

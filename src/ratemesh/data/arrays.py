@@ -239,10 +239,13 @@ class Samples(IntakeSpec):
         return X.to(wanted)
 
     def read(self, path: Path) -> Incoming:
-        """Read `x`, or `x_test`, of an .npz file."""
-        found = read_npz(path, (), ("x", "x_test"))
-        if not found:
+        """Read `x` and, if they are there, its labels `y`; or x_test and y_test; of an .npz file."""
+        found = read_npz(path, (), ("x", "x_test", "y", "y_test"))
+        if not {"x", "x_test"} & set(found):
             raise InputError(f"'{path}' must hold x, samples to classify; it does not. Write it with numpy.savez(x=…).")
         key = "x" if "x" in found else "x_test"
         X = as_samples(found[key], f"{key} of '{path}'", "first")
-        return Incoming(self.prepare(X))
+        y = found.get(key.replace("x", "y", 1), np.empty(0)).ravel()
+        if len(y) not in (0, len(X)):
+            raise InputError(f"'{path}' must hold a label for every sample, or none; got {len(y)} for {len(X)}.")
+        return Incoming(self.prepare(X), labels=tuple(y.astype(str).tolist()))

@@ -5,7 +5,6 @@ read off it, they are its recipe: a saved mesh makes the network again from that
 """
 
 import hashlib
-import importlib
 import inspect
 from collections.abc import Mapping
 from copy import deepcopy
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from ratemesh.encoders.encoder import EncoderSpec, as_float
 from ratemesh.errors import InputError
+from ratemesh.specs import import_beside
 
 PLACEMENT = frozenset({"device", "dtype"})
 """What a constructor takes that says nothing of what is built."""
@@ -114,13 +114,13 @@ def rebuilt(recipe: Mapping[str, Any]) -> nn.Module:
     """
     module, _, name = str(recipe["type"]).partition(":")
     try:
-        cls: Any = importlib.import_module(module)
+        cls: Any = import_beside(module, "networks")
         for part in name.split("."):
             cls = getattr(cls, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"networks must be given where their classes cannot be imported; '{recipe['type']}' cannot ({error}). Put "
-            "its module on PYTHONPATH, or call ratemesh.load(…, networks=[…]) with a network a node."
+            f"networks must be given where their classes cannot be imported; '{recipe['type']}' cannot ({error}). Say "
+            "where its module is: --code FOLDER, or ratemesh.load(…, folder=…); or give a network a node: networks=[…]."
         ) from None
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise InputError(f"networks must be torch.nn.Module; '{recipe['type']}' in the card is none.")

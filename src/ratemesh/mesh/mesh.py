@@ -1,4 +1,4 @@
-"""`Mesh`: own networks and data in, one common space out; and `load`, for meshes that were trained before."""
+"""`Mesh`: own networks and data in, one common space out."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import accuracy
+from ratemesh.data import Incoming
 from ratemesh.data.files import Array
 from ratemesh.data.memory import Given, Memory
 from ratemesh.data.objects import coded
@@ -19,17 +20,16 @@ from ratemesh.devices import resolve_device
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.experiment.card import Fusion
-from ratemesh.experiment.config import Config, make_config, read_toml
+from ratemesh.experiment.config import Config, make_config
 from ratemesh.experiment.experiment import Progress, RunResult, play
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.saved import CARD, SavedMesh, read_saved
-from ratemesh.experiment.trials import is_trials
 from ratemesh.graph import TOPOLOGIES, TopologySpec
-from ratemesh.mesh.judging import scores
+from ratemesh.mesh.judging import Judge, judge_of
 from ratemesh.mesh.node import Node, devices_of, gathered, names_of, standardised, width
 from ratemesh.report.progress import Board
-from ratemesh.specs import named_in, resolve
+from ratemesh.specs import resolve
 from ratemesh.training.local import encode
 
 
@@ -185,10 +185,18 @@ class Mesh:
             return node % len(names)
         raise InputError(f"node must be a number in 0..{len(names) - 1} or a name; got {node!r}. Known: {names}.")
 
+    def read(self, path: str | Path) -> Incoming:
+        """Return the samples of a file like those that were trained on, ready to be asked about in place of X."""
+        try:
+            return self.saved.intake.read(Path(path))
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(f"data must be a file that can be read; got '{path}' ({why}).") from None
+
     def features(self, X: Any, node: int | str | None = None) -> Tensor:
         """Return features (N, m, d) of raw samples as all nodes see them, or (1, m, d) as one does."""
         saved = self.saved
-        samples = saved.intake.prepare(X)
+        samples = X.X if isinstance(X, Incoming) else saved.intake.prepare(X)
         seen = saved.encoders if node is None else [saved.encoders[self.place(node)]]
         return torch.stack([encode(encoder, samples) for encoder in seen])
 
@@ -196,7 +204,7 @@ class Mesh:
         """Return features (m, d) in the common space: of one node, or averaged over all; tensors for tensors.
 
         Args:
-            X: raw samples (m, ...), like those that nodes were given.
+            X: raw samples (m, ...), like those that nodes were given; or what `read` has read.
             node: number or name; None averages all nodes' features, as the paper does.
         """
         Z = self.features(X, node).mean(0)
@@ -229,12 +237,18 @@ class Mesh:
         self, X: Any, node: int | str | None = None, *, judge: int | str | None = None, fusion: Fusion | None = None
     ) -> Tensor:
         """Return how well every class fits, (m, K): minus squared residuals, or log-likelihoods; see `predict`."""
+        return self.judge(node, judge=judge, fusion=fusion)(self.features(X, node))
+
+    def judge(
+        self, node: int | str | None = None, *, judge: int | str | None = None, fusion: Fusion | None = None
+    ) -> Judge:
+        """Return what turns `features` into `scores`, the same for any number of batches; see `predict`."""
         saved = self.saved
         judges = saved.stats
         if judge is not None or node is not None:
             judges = [saved.stats[self.place(node if judge is None else judge)]]  # type: ignore[arg-type]
         way = fusion or (saved.card.fusion if node is None and judge is None else saved.card.alone)
-        return scores(judges, self.features(X, node), saved.card.rule, way)
+        return judge_of(judges, len(saved.encoders) if node is None else 1, saved.card.rule, way)
 
     def score(self, X: Any, y: Any, node: int | str | None = None, **how: Any) -> float:
         """Return the part of samples whose labels are as `y` says; see `predict`."""
@@ -251,31 +265,6 @@ class Mesh:
     def __repr__(self) -> str:
         count = len(self.nodes) or len(self.saved.card.nodes)
         return f"Mesh({count} nodes, {'trained' if self._saved else 'not trained yet'})"
-
-
-def load(path: str | Path, networks: Sequence[nn.Module] | None = None) -> Mesh:
-    """Read a mesh that `Mesh.save` or any finished run has left.
-
-    Args:
-        path: a saved mesh, or the folder of a run.
-        networks: a network a node, where they were given as objects whose classes cannot be made again.
-    """
-    folder = Path(path)
-    if is_trials(folder):
-        raise InputError(f"path must be one run; '{folder}' holds trials. Load one of them, e.g. {folder / 'trial-1'}.")
-    run = RunFolder(folder)
-    for place in (folder, run.mesh):
-        if (place / CARD).is_file():
-            beside = read_toml(run.config, "config").get("folder") if run.config.is_file() else None
-            with named_in(Path(beside or Path.cwd())):  # where networks of own classes are
-                return Mesh.of(read_saved(place, networks))
-    if run.config.is_file():
-        raise InputError(
-            f"'{folder}' must be a finished run; it has no mesh yet. Go on with it: ratemesh resume {folder}"
-        )
-    raise InputError(
-        f"path must be a saved mesh or the folder of a run; '{folder}' has neither {CARD} nor config.toml."
-    )
 
 
 def _topology(graph: Any, nodes: int) -> TopologySpec:
