@@ -22,8 +22,9 @@ from ratemesh.encoders import EncoderSpec
 from ratemesh.encoders.encoder import as_float
 from ratemesh.errors import InputError, RatemeshWarning
 from ratemesh.experiment.config import merged
-from ratemesh.mesh.judging import scores
-from ratemesh.mesh.mesh import Mesh, load
+from ratemesh.mesh.judging import judge_of
+from ratemesh.mesh.loading import load
+from ratemesh.mesh.mesh import Mesh
 from ratemesh.mesh.node import Network, Node
 from ratemesh.training.local import encode
 
@@ -143,7 +144,9 @@ class MeshEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Of several sites' views the residuals are added. How well it tells samples of no known class:
         experiments/RESULTS.md.
         """
-        found: Array = scores(self._seen_stats, self._views(X), self.mesh_.saved.card.rule, "energy").amax(-1).numpy()
+        Z = self._views(X)
+        judge = judge_of(self._seen_stats, len(Z), self.mesh_.saved.card.rule, "energy")
+        found: Array = judge(Z).amax(-1).numpy()
         return found
 
     def _see(self, mesh: Mesh) -> Self:
@@ -238,7 +241,8 @@ class MeshClassifier(ClassifierMixin, MeshEstimator):  # type: ignore[misc]
         """Return (m, K), higher for classes that fit better, by the way of judging that the mesh has chosen."""
         Z, card = self._views(X), self.mesh_.saved.card
         way = card.fusion if self.site is None else card.alone
-        return scores(self._seen_stats, Z, card.rule, way).numpy()
+        found: Array = judge_of(self._seen_stats, len(Z), card.rule, way)(Z).numpy()
+        return found
 
 
 class MeshEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MeshEstimator):  # type: ignore[misc]
