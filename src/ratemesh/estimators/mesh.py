@@ -153,7 +153,7 @@ class MeshEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """Take over the view of a site, or of all."""
         saved = mesh.saved
         places = range(len(saved.encoders)) if self.site is None else [mesh.place(self.site)]
-        self._seen = [deepcopy(saved.encoders[i]).double() for i in places]
+        self._seen = [deepcopy(saved.encoders[i]).cpu().double() for i in places]
         self._seen_stats = [_double(saved.stats[i]) for i in places]
         self._n_features_out = saved.card.d
         self.mesh_ = mesh
@@ -275,5 +275,6 @@ def _by_name(sites: Any, rows: int) -> dict[str, Array]:
 
 
 def _double(stats: ClassStats) -> ClassStats:
-    """Return V, means and counts in float64."""
-    return ClassStats(stats.V.double(), stats.mu.double(), stats.m.double())
+    """Return V, means and counts in float64, on the CPU: not every device has it."""
+    V, mu, m = (part.cpu().double() for part in (stats.V, stats.mu, stats.m))
+    return ClassStats(V, mu, m)
