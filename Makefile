@@ -6,7 +6,8 @@ STAMP  := $(VENV)/.installed
 LOWEST := tests/core tests/test_config.py tests/test_cli.py tests/test_data.py tests/test_data_own.py tests/test_metrics.py \
           tests/test_metrics_evaluate.py tests/test_figures.py tests/test_report.py tests/test_tensorboard.py \
           tests/test_graph.py tests/test_run_files.py tests/test_resume.py tests/test_zenoh_link.py \
-          tests/test_encoder_contract.py tests/test_theory_command.py
+          tests/test_encoder_contract.py tests/test_theory_command.py tests/test_mesh_object.py tests/test_tables.py \
+          tests/test_estimators.py
 
 .PHONY: help setup demo test lint types pytest test-faults test-browser test-package test-lowest lock bench clean
 
