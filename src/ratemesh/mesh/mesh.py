@@ -32,6 +32,9 @@ from ratemesh.report.progress import Board
 from ratemesh.specs import resolve
 from ratemesh.training.local import encode
 
+NOTHING_KEPT = {"checkpoint_every": 10**6, "features": 0}
+"""What a run leaves whose folder is gone when it ends: no states to resume from, no features for figures."""
+
 
 class Mesh:
     """Nodes with their own networks and data, trained into one representation space by class statistics alone.
@@ -132,8 +135,10 @@ class Mesh:
             callbacks: called with every round's record; one that raises `ratemesh.StopTraining` ends the training.
             settings: any other setting, as for `Mesh`.
         """
-        stopping = {"stopping": {"patience": patience}} if patience else {}
-        config = self.config(rounds, validation, **stopping, **settings)
+        usual = {"stopping": {"patience": patience}} if patience else {}
+        if out is None:
+            usual["output"] = NOTHING_KEPT
+        config = self.config(rounds, validation, **{**usual, **settings})
         plan = Plan(config)
         with ExitStack() as stack:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratemesh-"))) / "run"
