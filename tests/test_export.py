@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 import ratemesh as rm
+from ratemesh.data.texts import Texts
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.mesh import export as exporting
@@ -117,8 +119,6 @@ def test_own_networks_in_every_form(vectors: rm.Mesh, tmp_path: Path, form: str,
 
 @pytest.mark.parametrize("way", ["energy", "gaussian"])
 def test_a_node_judges_in_the_file_as_it_does_in_the_mesh(vectors: rm.Mesh, tmp_path: Path, way: str) -> None:
-    from dataclasses import replace
-
     saved = vectors.saved
     mesh = rm.Mesh.of(replace(saved, card=saved.card.model_copy(update={"alone": way})))
     found = export(mesh, 0, "onnx", tmp_path / "node.onnx", classifier=True)
@@ -150,8 +150,6 @@ def test_rows_that_float32_cannot_tell_apart_are_taken_as_float64(
     run: Path, tmp_path: Path, far: float, dtype: str
 ) -> None:
     """And gaps are filled as they were in training."""
-    from dataclasses import replace
-
     saved = rm.load(run).saved
     moved = {"mean": tuple(m + far for m in saved.intake.mean), "fill": tuple(m + far for m in saved.intake.mean)}
     mesh = rm.Mesh.of(replace(saved, intake=saved.intake.model_copy(update=moved)))
@@ -161,6 +159,26 @@ def test_rows_that_float32_cannot_tell_apart_are_taken_as_float64(
     X = (X + far).astype(dtype)
     X[3, 2] = np.nan
     np.testing.assert_allclose(asked(found.path, X)[0], mesh.encode(X, node=0), atol=1e-5)
+
+
+def test_samples_that_are_whole_numbers_and_texts_go_in_as_networks_take_them(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    X = draw.integers(0, 5, (60, 4)) + 5 * y[:, None]
+    net = nn.Sequential(nn.Embedding(10, 3), nn.Flatten(), nn.Linear(12, 8))
+    mesh = rm.Mesh([rm.Node(net, X, y)]).fit(rounds=1, progress=False)
+    found = export(mesh, 0, "onnx", tmp_path / "node.onnx")
+    assert found.metadata["input"]["dtype"] == "int64"
+    np.testing.assert_allclose(asked(found.path, X)[0], mesh.encode(X, node=0), atol=1e-5)
+    intake = Texts(name="text", shape=(4,), idf=(1.0, 2.0, 1.0, 3.0))
+    told = rm.Mesh.of(
+        replace(
+            rm.Mesh([rm.Node("mlp", X.astype(np.float32), y)], d=8).fit(rounds=1, progress=False).saved, intake=intake
+        )
+    )
+    found = export(told, 0, "onnx", tmp_path / "node.onnx")
+    prepared = intake.prepare(["a b c", "b c"])
+    np.testing.assert_allclose(asked(found.path, prepared.numpy())[0], told.encode(["a b c", "b c"], node=0), atol=1e-5)
 
 
 def test_weights_alone_are_enough_without_ratemesh(vectors: rm.Mesh, tmp_path: Path) -> None:

@@ -153,6 +153,7 @@ def test_what_is_wrong_with_a_file_is_told(run: Path, new: Path, tmp_path: Path)
         (new, ["-o", new], "--out must be another file than the one that is read"),
         (new, ["--node", "west"], "node must be a number in 0..1 or a name; got 'west'"),
         (new, ["--node", 0, "--judge", 7], "node must be a number in 0..1 or a name; got 7"),
+        (new, ["--device", "cuda:999"], "device must be one that"),
         (new, ["--code", tmp_path / "nowhere"], "folder must hold the modules of own networks"),
     ):
         done = call("predict", run, source, *more)

@@ -18,7 +18,8 @@ Data = Annotated[
 NodeOf = Annotated[
     str | None, typer.Option("--node", help="Number or name of the node whose features to take. Default: all nodes'.")
 ]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Samples that are computed at a time.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Samples computed at a time; more on a GPU.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
 Code = Annotated[
     Path | None,
     typer.Option("--code", help="Folder with the modules of own networks. Default: the run's, else the current one."),
@@ -58,7 +59,8 @@ def predict(
         typer.Option("--fusion", help="How to judge. Default: what was best on validation samples."),
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Also write a score a class, higher if likelier.")] = False,
-    batch: Batch = 1024,
+    batch: Batch = 128,
+    device: Device = "auto",
     code: Code = None,
 ) -> None:
     """Label the samples of a file: one row a sample, in order, with the names of the classes.
@@ -71,7 +73,7 @@ def predict(
     from ratemesh.mesh.tables import agreement, as_csv, check_form, label_table, predicted, write_table
 
     check_form(out, (".csv", ".parquet"), data)
-    mesh = load(run, folder=code)
+    mesh = load(run, folder=code).to(device)
     given = mesh.read(data)
     with _bar("predicting", len(given.X)) as done:
         found = predicted(mesh, given, node=node_of(node), judge=node_of(judge), fusion=fusion, batch=batch, done=done)
@@ -88,11 +90,13 @@ def predict(
 def embed(
     run: Run,
     data: Data,
+    *,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="File to write: .parquet, .npz, .csv or .safetensors.")
     ] = Path("z.parquet"),
     node: NodeOf = None,
-    batch: Batch = 1024,
+    batch: Batch = 128,
+    device: Device = "auto",
     code: Code = None,
 ) -> None:
     """Write the features of the samples of a file, in the space that all nodes have in common.
@@ -105,7 +109,7 @@ def embed(
     from ratemesh.mesh.tables import FORMS, check_form, embedded, feature_table, write_table
 
     check_form(out, tuple(FORMS), data)
-    mesh = load(run, folder=code)
+    mesh = load(run, folder=code).to(device)
     given = mesh.read(data)
     with _bar("embedding", len(given.X)) as done:
         Z = embedded(mesh, given, node=node_of(node), batch=batch, done=done)

@@ -18,6 +18,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from ratemesh._version import __version__
+from ratemesh.data import Incoming
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.storage import write_bytes
 from ratemesh.mesh.folding import Raw, Whole, whole
@@ -80,7 +81,7 @@ def export(
     module, raw = whole(saved.encoders[place], saved.intake, stats, saved.card)
     metadata = describe(mesh, place, module, raw)
     content, ask = WAYS[form](module, raw, json.dumps(metadata, ensure_ascii=False), opset)
-    difference = max(_compared(mesh, place, raw.draw(m, seed=m), ask, classifier) for m in SIZES)
+    difference = max(_compared(mesh, place, raw, m, ask) for m in SIZES)
     write_bytes(path, content)
     return Exported(path, difference, metadata)
 
@@ -117,26 +118,27 @@ def describe(mesh: Mesh, place: int, module: Whole, raw: Raw) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _compared(mesh: Mesh, place: int, X: Tensor, ask: Callable[[Tensor], Answers], classifier: bool) -> float:
-    """Return the largest difference of features of raw samples X (m, ...); refuse a file that says anything else."""
-    Z = mesh.features(X, place)
+def _compared(mesh: Mesh, place: int, raw: Raw, m: int, ask: Callable[[Tensor], Answers]) -> float:
+    """Return the largest difference of features of m random samples; refuse a file that says anything else."""
+    X = raw.draw(m, seed=m)
+    Z = mesh.features(X if raw.table else Incoming(X), place)
     found, *judged = ask(X)
     difference = float((found - Z[0]).abs().max())
-    worst = difference
-    if classifier:
-        expected = mesh.judge(place)(Z)
-        held = expected.isfinite()
-        if not torch.equal(held, judged[0].isfinite()):
-            worst = torch.inf
-        else:
-            apart = (judged[0] - expected)[held].abs().max()
-            worst = max(worst, float(apart / expected[held].abs().max().clamp(min=1)))
+    worst = max(difference, _apart(judged[0], mesh.judge(place)(Z))) if judged else difference
     if not worst <= TOLERANCE:
         raise RatemeshError(
             f"the export must say what the original says, within {TOLERANCE:g} on random samples; it differs by "
             f"{worst:.3g}. Nothing was written. Try another format, or tell us of the network."
         )
     return difference
+
+
+def _apart(scores: Tensor, expected: Tensor) -> float:
+    """Return the largest difference of scores (m, K), by the largest score; infinite where other classes are held."""
+    held = expected.isfinite()
+    if not torch.equal(held, scores.isfinite()):
+        return torch.inf
+    return float((scores - expected)[held].abs().max() / expected[held].abs().max().clamp(min=1))
 
 
 def _answers(given: Any) -> Answers:

@@ -31,15 +31,14 @@ class Standardise(nn.Module):
 
     mean: Tensor
     scale: Tensor
-    fill: Tensor
+    fill: Tensor | None
 
     def __init__(self, table: Table) -> None:
         super().__init__()
         p = len(table.columns)
-        held = {"mean": table.mean or [0.0] * p, "scale": table.scale or [1.0] * p, "fill": table.fill or [0.0] * p}
+        held = {"mean": table.mean or [0.0] * p, "scale": table.scale or [1.0] * p, "fill": table.fill}
         for name, values in held.items():
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
-        self.fills = bool(table.fill)
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64) if values else None)
         rounding = float((self.mean.abs() / self.scale).max()) * torch.finfo(torch.float32).eps
         if rounding <= ROUNDING:
             self.float()
@@ -51,7 +50,7 @@ class Standardise(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Return rows as the network takes them."""
-        if self.fills:
+        if self.fill is not None:
             X = torch.where(torch.isnan(X), self.fill, X)
         return ((X - self.mean) / self.scale).float()
 
@@ -140,10 +139,14 @@ class Raw:
     table: Table | None = None
 
     def draw(self, m: int, seed: int = 0) -> Tensor:
-        """Return m random samples: pixels, rows about as far apart as the training rows, or standard normal."""
+        """Return m random samples: pixels, rows about as far apart as the training rows, or standard normal.
+
+        Other integers are 0 or 1: they may be places in an embedding of unknown size.
+        """
         generator = torch.Generator().manual_seed(seed)
-        if self.dtype == torch.uint8:
-            return torch.randint(0, 256, (m, *self.shape), generator=generator, dtype=torch.uint8)
+        if not self.dtype.is_floating_point:
+            most = 256 if self.dtype == torch.uint8 else 2
+            return torch.randint(0, most, (m, *self.shape), generator=generator, dtype=self.dtype)
         X = torch.randn(m, *self.shape, generator=generator, dtype=torch.float64)
         if self.table and self.table.mean:
             X = X * torch.tensor(self.table.scale, dtype=X.dtype) + torch.tensor(self.table.mean, dtype=X.dtype)

@@ -30,7 +30,7 @@ from ratemesh.mesh.judging import Judge, judge_of
 from ratemesh.mesh.node import Node, devices_of, gathered, names_of, standardised, width
 from ratemesh.report.progress import Board
 from ratemesh.specs import resolve
-from ratemesh.training.local import encode
+from ratemesh.training.local import ENCODE_BATCH, encode
 
 NOTHING_KEPT = {"checkpoint_every": 10**6, "features": 0}
 """What a run leaves whose folder is gone when it ends: no states to resume from, no features for figures."""
@@ -198,12 +198,16 @@ class Mesh:
             why = error.strerror or error
             raise InputError(f"data must be a file that can be read; got '{path}' ({why}).") from None
 
-    def features(self, X: Any, node: int | str | None = None) -> Tensor:
-        """Return features (N, m, d) of raw samples as all nodes see them, or (1, m, d) as one does."""
+    def features(self, X: Any, node: int | str | None = None, batch: int = ENCODE_BATCH) -> Tensor:
+        """Return features (N, m, d) of raw samples as all nodes see them, or (1, m, d) as one does; on the CPU.
+
+        Args:
+            batch: samples that are on an encoder's device at a time.
+        """
         saved = self.saved
         samples = X.X if isinstance(X, Incoming) else saved.intake.prepare(X)
         seen = saved.encoders if node is None else [saved.encoders[self.place(node)]]
-        return torch.stack([encode(encoder, samples) for encoder in seen])
+        return torch.stack([encode(encoder, samples, batch) for encoder in seen])
 
     def encode(self, X: Any, node: int | str | None = None) -> Any:
         """Return features (m, d) in the common space: of one node, or averaged over all; tensors for tensors.

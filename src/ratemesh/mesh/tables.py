@@ -20,6 +20,7 @@ from ratemesh.experiment.card import Fusion
 from ratemesh.experiment.storage import write_bytes
 from ratemesh.mesh.mesh import Mesh
 from ratemesh.specs import nearest
+from ratemesh.training.local import ENCODE_BATCH
 
 Columns = Mapping[str, Array]
 """Columns of a table in order, (m,) words or numbers, or (m, d) features."""
@@ -41,12 +42,12 @@ def predicted(
     node: int | str | None = None,
     judge: int | str | None = None,
     fusion: Fusion | None = None,
-    batch: int = 1024,
+    batch: int = ENCODE_BATCH,
     done: OnRows = lambda _: None,
 ) -> Tensor:
     """Return scores (m, K) of all samples, batch by batch; see `Mesh.predict`."""
     judging = mesh.judge(node, judge=judge, fusion=fusion)
-    return torch.cat([judging(mesh.features(part, node)) for part in _parts(given, batch, done)])
+    return torch.cat([judging(mesh.features(part, node, batch)) for part in _parts(given, batch, done)])
 
 
 def embedded(
@@ -54,11 +55,11 @@ def embedded(
     given: Incoming,
     *,
     node: int | str | None = None,
-    batch: int = 1024,
+    batch: int = ENCODE_BATCH,
     done: OnRows = lambda _: None,
 ) -> Tensor:
     """Return features (m, d) of all samples in the common space, batch by batch; see `Mesh.encode`."""
-    return torch.cat([mesh.features(part, node).mean(0) for part in _parts(given, batch, done)])
+    return torch.cat([mesh.features(part, node, batch).mean(0) for part in _parts(given, batch, done)])
 
 
 def label_table(mesh: Mesh, given: Incoming, scores: Tensor, with_scores: bool) -> Columns:
