@@ -127,6 +127,11 @@ def test_a_node_judges_in_the_file_as_it_does_in_the_mesh(vectors: rm.Mesh, tmp_
     np.testing.assert_allclose(asked(found.path, X)[1], mesh.scores(X, node=0, fusion=way), rtol=1e-3, atol=1e-4)
 
 
+def test_a_version_of_operators_can_be_asked_for(vectors: rm.Mesh, tmp_path: Path) -> None:
+    export(vectors, 0, "onnx", tmp_path / "node.onnx", opset=18)
+    assert [entry.version for entry in onnx.load(tmp_path / "node.onnx").opset_import if not entry.domain] == [18]
+
+
 def test_raw_rows_of_a_table_go_in(run: Path, tmp_path: Path) -> None:
     """Also those of a network that is in a module beside the configuration."""
     done = call("export", run, "--node", "south", "--classifier", "-o", tmp_path / "south.onnx")
@@ -229,6 +234,9 @@ def test_what_cannot_be_exported_is_told(vectors: rm.Mesh, tmp_path: Path, monke
         export(vectors, 0, "onyx")
     with pytest.raises(InputError, match="opset must come with format 'onnx'"):
         export(vectors, 0, "torch", opset=18)
+    with pytest.raises(InputError, match="opset must be one that the exporter knows; got 99"):
+        export(vectors, 0, "onnx", tmp_path / "node", opset=99)
+    assert not (tmp_path / "node").exists()
     with pytest.raises(InputError, match=r"node must be a number in 0\.\.2"):
         export(vectors, 5)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from safetensors import safe_open
+from torch import nn
 
 import ratemesh as rm
 from toy_cli import call
@@ -140,6 +141,33 @@ def test_samples_of_an_archive_and_their_labels(tmp_path: Path) -> None:
     done = call("predict", tmp_path / "mesh", tmp_path / "bad.npz")
     assert (done.returncode, done.stdout) == (2, "")
     assert "X must have shape (m, 6), as in training; got (40, 5)" in done.stderr
+
+
+def test_columns_of_arrays_are_taken_in_their_order(tmp_path: Path) -> None:
+    """A mesh of Python that standardises numbers its columns; files of other meshes must have the names."""
+    (X, y), new = rows(0, 120), rows(1, 30)[0]
+    rm.Mesh([rm.Node("mlp", X, y)], d=8, standardise=True).fit(rounds=1, progress=False).save(tmp_path / "mesh")
+    done = call("predict", tmp_path / "mesh", write_csv(tmp_path / "new.csv", new))
+    assert [row["label"] for row in table(done.stdout)] == rm.load(tmp_path / "mesh").predict(new).tolist()
+    done = call("predict", tmp_path / "mesh", write_csv(tmp_path / "new.csv", new, rows(1, 30)[1]))
+    assert "must have the column '0'" in done.stderr  # which of seven is no feature cannot be known
+
+
+@pytest.mark.parametrize("kind", ["sequences", "whole numbers"])
+def test_arrays_of_other_kinds(tmp_path: Path, kind: str) -> None:
+    draw, y = np.random.default_rng(0), np.arange(60) % 2
+    if kind == "sequences":
+        X = (draw.normal(size=(60, 5, 3)) + 3 * y[:, None, None]).astype(np.float32)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(15, 8))
+    else:
+        X, net = draw.integers(0, 5, (60, 4)) + 5 * y[:, None], nn.Sequential(nn.Embedding(10, 2), nn.Flatten())
+    rm.Mesh([rm.Node(net, X, y)]).fit(rounds=1, progress=False).save(tmp_path / "mesh")
+    np.savez(tmp_path / "new.npz", x=X, y=y)
+    done = call("predict", tmp_path / "mesh", tmp_path / "new.npz")
+    assert done.returncode == 0, done.stderr
+    assert [int(row["label"]) for row in table(done.stdout)] == rm.load(tmp_path / "mesh").predict(X).tolist()
+    done = call("predict", tmp_path / "mesh", tmp_path / "new.csv")
+    assert "must be an .npz file with x: the mesh was trained on arrays" in done.stderr
 
 
 def test_what_is_wrong_with_a_file_is_told(run: Path, new: Path, tmp_path: Path) -> None:

@@ -240,11 +240,19 @@ class Samples(IntakeSpec):
 
     def read(self, path: Path) -> Incoming:
         """Read `x` and, if they are there, its labels `y`; or x_test and y_test; of an .npz file."""
+        if path.suffix.lower() != ".npz":
+            raise InputError(
+                f"'{path}' must be an .npz file with x: the mesh was trained on arrays. Write it with "
+                "numpy.savez(…, x=X), or train on a frame or a CSV file, whose columns have names."
+            )
         found = read_npz(path, (), ("x", "x_test", "y", "y_test"))
         if not {"x", "x_test"} & set(found):
             raise InputError(f"'{path}' must hold x, samples to classify; it does not. Write it with numpy.savez(x=…).")
         key = "x" if "x" in found else "x_test"
-        X = as_samples(found[key], f"{key} of '{path}'", "first")
+        X = found[key]
+        if X.dtype.kind not in "iu" or X.dtype == np.uint8:  # other whole numbers are no pixels
+            asis = X.ndim == 3 and X.shape[1:] == self.shape  # not pictures without a channel, where none were
+            X = X if asis else as_samples(X, f"{key} of '{path}'", "first")
         y = found.get(key.replace("x", "y", 1), np.empty(0)).ravel()
         if len(y) not in (0, len(X)):
             raise InputError(f"'{path}' must hold a label for every sample, or none; got {len(y)} for {len(X)}.")

@@ -131,9 +131,15 @@ class Table(IntakeSpec):
         return np.stack([_floats(table[name], f"column '{name}' of X") for name in self.columns], 1)
 
     def read(self, path: Path) -> Incoming:
-        """Read a CSV file or a .parquet table; columns that were not trained on are passed over."""
+        """Read a CSV file or a .parquet table; columns that were not trained on are passed over.
+
+        Columns of an array have no names, only numbers: those of a file that has as many are taken in their order.
+        """
+        numbered = self.columns == tuple(str(i) for i in range(len(self.columns)))
 
         def choose(names: Sequence[str]) -> Wanted:
+            if numbered and len(names) == len(self.columns) and not set(self.columns) & set(names):
+                return Wanted(names, [])
             for name in self.columns:
                 if name not in names:
                     raise InputError(f"'{path}' must have the column '{name}', as in training. {nearest(name, names)}")

@@ -221,6 +221,9 @@ def _as_onnx(module: Whole, raw: Raw, metadata: str, opset: int | None) -> tuple
         program.model.metadata_props["ratemesh"] = metadata
         content: bytes = program.model_proto.SerializeToString()
         session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    if opset is not None and program.model.opset_imports.get("") != opset:
+        got = program.model.opset_imports.get("")
+        raise InputError(f"opset must be one that the exporter knows; got {opset}, it made {got}. Leave it out.")
 
     def ask(X: Tensor) -> Answers:
         return tuple(torch.from_numpy(found) for found in session.run(None, {"x": X.numpy()}))
