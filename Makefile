@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt requirements/ci.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/ci.txt -e '.[dev]'
 	touch $@
 
-demo: setup  ## train ten nodes on digits three ways; a table and a figure in runs/demo
+demo: setup  ## train ten sites on digits as a mesh and as people would; a table and figures in runs/demo
 	@test ! -d runs/demo || { rm -rf runs/demo.old && mv runs/demo runs/demo.old; }
 	$(BIN)/ratemesh demo --out runs/demo
 

@@ -51,6 +51,7 @@ def run(*, quick: bool) -> list[Table]:
 
 def _table(samples: int, engine: dict[str, Any]) -> dict[str, Any]:
     return {
+        "preset": "plain",
         "rounds": 1000,
         "data": {"name": "benchmarks.images:Images", "train": NODES * samples},
         "graph": {"name": "complete", "nodes": NODES},

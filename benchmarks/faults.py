@@ -75,6 +75,7 @@ class Damage:
 def bench_plan(rounds: int) -> Plan:
     """Return four nodes on a complete graph and the embedded digits."""
     table: dict[str, Any] = {
+        "preset": "plain",
         "rounds": rounds,
         "d": 32,
         "data": "digits",

@@ -142,6 +142,7 @@ def trace_run(folder: Path) -> tuple[set[Function], set[Function]]:
         journey.see(code, event, values)
 
     settings = {
+        "preset": "plain",
         "rounds": 2,
         "d": D,
         "data": {"name": "npz", "path": str(file)},

@@ -75,6 +75,7 @@ def _measure(epochs: int, batch: int, rounds: int) -> dict[str, float]:
     """Play a first round, then `rounds` more under the clock; return every piece's part of the whole."""
     config = make_config(
         {
+            "preset": "plain",
             "data": {"name": "benchmarks.images:Images", "train": NODES * SAMPLES},
             "graph": {"name": "complete", "nodes": NODES},
             "encoders": [{"name": "conv4"}],

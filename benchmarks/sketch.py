@@ -44,6 +44,7 @@ def _rounds(stack: ExitStack, weight: float) -> Callable[[], object]:
     """Return what plays the next round of a run with sketch moments of this weight."""
     config = make_config(
         {
+            "preset": "plain",
             "data": {"name": "benchmarks.images:Images", "train": NODES * SAMPLES, "validation": 0},
             "graph": {"name": "complete", "nodes": NODES},
             "encoders": [{"name": "conv4", "width": 0.25}],

@@ -58,6 +58,7 @@ def run(*, quick: bool) -> list[Table]:
 def _play(layout: Layout, rounds: int, out: Path) -> list[Sample]:
     """Run the experiment; return every round but the first, which pays for first calls."""
     table: dict[str, Any] = {
+        "preset": "plain",
         "rounds": rounds,
         "data": {"name": "benchmarks.images:Images", "train": NODES * SAMPLES},
         "graph": {"name": "complete", "nodes": NODES},

@@ -96,6 +96,7 @@ def train(
         y_test=held["val"][1][some] // step,
     )
     table = {
+        "preset": "plain",
         **settings,
         "d": d,
         "data": {"name": "npz", "path": str(samples)},

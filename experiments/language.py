@@ -30,6 +30,7 @@ NATURAL = {"optimizer": "muon", "batch_size": 64, "augment": {"shift": 4, "flip"
 BRIEF = {"coupling": {"start": 4}, "running": {"refresh": 4}, "warm_start": {"epochs": 0}}
 
 DIGITS: dict[str, Any] = {
+    "preset": "plain",
     "rounds": 20,
     "data": {"name": "digits", "validation": 0.1},
     "graph": {"name": "erdos_renyi", "nodes": 10, "p": 0.5},
@@ -39,6 +40,7 @@ DIGITS: dict[str, Any] = {
     "evaluation": {"rank": "d/K"},
 }
 MNIST: dict[str, Any] = {
+    "preset": "plain",
     "rounds": 6,
     "data": {"name": "mnist", "train_limit": 12_000},
     "graph": {"name": "complete", "nodes": 4},
@@ -48,6 +50,7 @@ MNIST: dict[str, Any] = {
     "evaluation": {"rank": "d/K"},
 }
 CIFAR10: dict[str, Any] = {
+    "preset": "plain",
     "rounds": 8,
     "data": {"name": "cifar10", "train_limit": 20_000},
     "graph": {"name": "complete", "nodes": 4},

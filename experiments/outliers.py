@@ -84,7 +84,9 @@ def plan_of(name: str, out: tuple[int, int], seed: int, how: str) -> Plan:
     """Return a site's plan: the method on one node."""
     table = {**SETS[name], "method": {**METHOD, "cross_entropy": WEIGHTS[how]}}
     data = Without(name="without", of=table.pop("data"), out=out, validation=0.1)
-    return Plan(make_config({**table, "seed": seed, "data": data, "graph": {"name": "complete", "nodes": 1}}))
+    return Plan(
+        make_config({"preset": "plain", **table, "seed": seed, "data": data, "graph": {"name": "complete", "nodes": 1}})
+    )
 
 
 def by_ratemesh(plan: Plan) -> dict[str, torch.nn.Module]:

@@ -117,7 +117,10 @@ def test_a_balanced_run_meets_assumption_1_without_a_warning() -> None:
     ("changes", "named"),
     [
         ({"local": {"balance": True, "batch_size": 7}}, "local.batch_size"),
-        ({"local": {"balance": True}, "method": {"warm_start": {"batch_size": 7}}}, "method.warm_start.batch_size"),
+        (
+            {"local": {"balance": True}, "method": {"warm_start": {"epochs": 1, "batch_size": 7}}},
+            "method.warm_start.batch_size",
+        ),
     ],
 )
 def test_too_small_a_batch_is_refused_before_any_work(changes: dict[str, object], named: str, tmp_path: Path) -> None:

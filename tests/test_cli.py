@@ -56,7 +56,7 @@ def test_help_teaches_with_an_example(command: str) -> None:
         ("topologies", ["erdos_renyi", "ring", "grid", "star", "complete", "empty", "edge_file", "path required"]),
         ("partitions", ["stratified", "iid", "labels required", "dirichlet", "alpha = 0.5", "shards", "quantity"]),
         ("engines", ["inprocess", "workers = 0", "ray", "num_gpus = 0"]),
-        ("presets", ["default", "paper", "paper-stable"]),
+        ("presets", ["default", "table", "images", "plain", "paper", "paper-stable"]),
     ],
 )
 def test_list_shows_names_and_settings(what: str, expected: list[str]) -> None:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 import ratemesh
 from ratemesh.cli.listing import CATALOGUES, meaning
 from ratemesh.errors import InputError
-from ratemesh.experiment.config import PRESETS, Config, load_config, make_config, merged
+from ratemesh.experiment.config import Config, load_config, make_config, merged
+from ratemesh.experiment.presets import PRESETS, RECIPES
 from ratemesh.methods.alg1 import Alg1
 from ratemesh.specs import Spec
+from ratemesh.training.optimizers import MUON_LR
 
 SRC = Path(ratemesh.__file__).parent
 EXPERIMENTS = sorted((SRC.parents[1] / "experiments").glob("*.toml"))
@@ -121,6 +123,47 @@ def test_a_preset_keeps_local_training_for_methods_with_other_settings() -> None
     assert config.method == make_config({"method": "dsgd"}).method
     with pytest.raises(InputError, match=r"method\.name must be a known method; got 'alg2'"):
         make_config({"preset": "paper", "method": "alg2"})
+
+
+def test_what_names_no_preset_has_the_recipe_of_its_samples_and_plain_the_defaults_of_the_fields() -> None:
+    config = make_config({})
+    assert config.preset == "default"
+    assert (config.rounds, config.local.optimizer, config.local.lr) == (24, "muon", MUON_LR)
+    assert config.method.model_dump()["cross_entropy"] == 30
+    assert "cross-entropy" in config.method.label(config.graph.build(0))  # a hybrid, and called one
+    assert make_config({"preset": "plain"}) == Config()
+    assert {make_config({"preset": name}).digest() for name in RECIPES} >= {config.digest()}
+
+
+@pytest.mark.parametrize("preset", RECIPES)
+def test_a_recipe_gives_way_to_what_is_set(preset: str) -> None:
+    given = {"preset": preset, "rounds": 3, "method": {"cross_entropy": 0}}
+    config = make_config(given, ["local.optimizer=adam"])
+    assert (config.preset, config.rounds, config.local.lr) == (preset, 3, 1e-3)  # Adam's own rate, not Muon's
+    assert config.method.model_dump()["cross_entropy"] == 0
+    assert config.method.model_dump()["running"]["refresh"] == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "weight"), [("alg3", 30), ({"name": "test_config:Derived", "more": 3}, 30), (Alg1(name="alg1"), 0)]
+)
+def test_a_recipe_is_for_whatever_has_the_settings_of_algorithm_1(method: object, weight: float) -> None:
+    """A method that comes as an object has all of its settings already."""
+    config = make_config({"method": method})
+    assert config.method.model_dump()["cross_entropy"] == weight
+    assert (config.rounds, config.local.optimizer) == (24, "muon")
+
+
+@pytest.mark.parametrize("method", ["fedproto", "dsgd", "fedsimclr"])
+def test_no_recipe_is_forced_on_methods_that_it_was_not_tried_with(method: str) -> None:
+    plain = make_config({"preset": "plain", "method": method})
+    assert make_config({"method": method}) == plain.model_copy(update={"preset": "default"})
+
+
+def test_a_run_folder_of_before_there_were_recipes_reads_as_it_was() -> None:
+    """It says "default" and has every setting written out."""
+    old = {**tomllib.loads(Config().to_toml()), "preset": "default"}
+    assert make_config(old) == Config().model_copy(update={"preset": "default"})
 
 
 @pytest.mark.parametrize("preset", PRESETS)

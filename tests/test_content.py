@@ -14,6 +14,7 @@ from ratemesh.messages.formats import Payload
 from ratemesh.training.protocol import Exchange
 
 SMALL: dict[str, Any] = {
+    "preset": "plain",
     "rounds": 3,
     "d": 12,
     "data": {"name": "subspaces", "classes": 4, "ambient": 12, "rank": 2, "per_class": 30},

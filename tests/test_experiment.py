@@ -16,6 +16,7 @@ from ratemesh.experiment.experiment import run
 from ratemesh.experiment.storage import read_tensors
 
 TINY: dict[str, Any] = {
+    "preset": "plain",
     "rounds": 6,
     "d": 8,
     "data": {"name": "subspaces", "classes": 3, "ambient": 8, "rank": 2, "per_class": 24},

@@ -79,7 +79,7 @@ def test_tensorboard_gets_every_number_and_figures(smoke: Path) -> None:
         ({"seed": 1}, "differ in seed"),
         ({"data": {"name": "subspaces"}}, "differ in data"),
         ({"graph": {"name": "ring", "nodes": 3}}, "differ in graph.nodes"),
-        ({"rounds": 3}, r"differ in rounds × local.epochs and warm start \(42 against 5\)"),
+        ({"rounds": 3}, r"differ in rounds × local.epochs and warm start \(24 against 3\)"),
     ],
 )
 def test_only_what_shares_data_seed_and_budget_is_compared(change: dict[str, object], words: str) -> None:
@@ -99,7 +99,7 @@ def test_names_must_differ() -> None:
 
 def test_compare_runs_all_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     other = tmp_path / "printed.toml"
-    other.write_text('preset = "paper-stable"\n' + SMOKE.read_text().split("[method]")[0])
+    other.write_text(SMOKE.read_text().split("[method]")[0].replace('"plain"', '"paper-stable"'))
     words = ("compare", SMOKE, other, "--set", "rounds=2", "--set", "engine.workers=1", "--trials", 2)
     done = call(*words, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr

@@ -41,6 +41,7 @@ KEYS = (
     }
 )
 TINY = {
+    "preset": "plain",
     "rounds": 1,
     "d": 8,
     "data": {"name": "subspaces", "classes": 3, "ambient": 8, "rank": 2, "per_class": 24},

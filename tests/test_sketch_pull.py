@@ -11,6 +11,7 @@ from ratemesh.experiment.experiment import run
 from ratemesh.training.sketched import SketchPull
 
 TINY = {
+    "preset": "plain",
     "rounds": 3,
     "d": 8,
     "data": {"name": "subspaces", "classes": 2, "ambient": 8, "rank": 2, "per_class": 30},

@@ -21,6 +21,7 @@ from test_method_contract import METHODS, nodes, play
 STAR = Star(nodes=3).build(0)
 FEDERATED = [name for name, cls in METHODS.items() if issubclass(cls, StarSpec)]
 TABLE: dict[str, Any] = {
+    "preset": "plain",
     "data": {"name": "digits"},
     "graph": {"name": "star", "nodes": 3},
     "method": {"name": "fedsimclr"},

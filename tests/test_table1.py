@@ -16,6 +16,7 @@ from ratemesh.studies.panels import DATASETS, DIGITS, ROWS, SCALES, row_configs,
 from ratemesh.studies.table1 import Table, as_latex, as_markdown, as_text, make_table, run_table
 
 TOY: dict[str, Any] = {
+    "preset": "plain",
     "rounds": 1,
     "d": 16,
     "data": {"name": "digits", "test_fraction": 0.7},

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ratemesh.encoders.networks import Mlp
 from ratemesh.engines.rounds import Traffic
-from ratemesh.experiment.config import PRESETS
+from ratemesh.experiment.presets import PRESETS
 from ratemesh.graph.clusters import label_cover_clusters
 from ratemesh.training.local import LocalSpec
 from ratemesh.training.protocol import Node, Program

@@ -13,8 +13,9 @@ from ratemesh.data.sketches import SKETCHES
 from ratemesh.encoders import ENCODERS
 from ratemesh.engines import ENGINES
 from ratemesh.errors import InputError
-from ratemesh.experiment.config import PRESETS, Config
+from ratemesh.experiment.config import Config
 from ratemesh.experiment.named import experiments, first_words
+from ratemesh.experiment.presets import PRESETS
 from ratemesh.graph import TOPOLOGIES
 from ratemesh.messages.codecs import CODECS
 from ratemesh.methods import METHODS

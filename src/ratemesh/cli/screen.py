@@ -67,6 +67,18 @@ def short(label: str) -> str:
     return shorten(name, NAME, placeholder=" …") + (" …" if more else "")
 
 
+def chosen(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str], legend: str) -> None:
+    """Print chosen numbers of rows by their names; columns are headings by metric."""
+    out = grid()
+    out.add_column("")
+    for heading in columns.values():
+        out.add_column(heading.replace(" ", "\n"), justify="right", vertical="bottom")
+    for name, row in rows.items():
+        out.add_row(name, *(_number(key, row.get(key)) for key in columns))
+    console.print(out)
+    console.print(legend, style="dim")
+
+
 def intervals(result: TrialsResult) -> None:
     """Print the trials' means and 95 % intervals."""
     out = grid(title=result.method, title_justify="left")

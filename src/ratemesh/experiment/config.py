@@ -17,26 +17,12 @@ from ratemesh.encoders import ENCODERS, EncoderSpec
 from ratemesh.engines import ENGINES, EngineSpec
 from ratemesh.errors import InputError
 from ratemesh.experiment.named import find_experiment
+from ratemesh.experiment.presets import PRESETS, preset_for
 from ratemesh.experiment.stopping import StoppingSpec
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.methods import METHODS, MethodSpec
 from ratemesh.specs import NamedSpec, Spec, build, from_here, named_in, nearest, resolve
-from ratemesh.training.coupled import CoupledSpec
 from ratemesh.training.local import LocalSpec
-
-_AS_PRINTED: dict[str, Any] = {
-    "method": {
-        "name": "alg1",
-        "objective_scale": "paper",
-        "rho": 0.1,
-        "gamma": 1.0,
-        "coupling": {"schedule": "constant", "balance": 0},
-        "running": {"beta": 1.0},
-        "gauge": {"enabled": False},
-        "warm_start": {"epochs": 0},
-    },
-    "local": {"epochs": 5, "batch_size": 1000, "lr": 0.1, "weight_decay": 1e-5, "schedule": "constant"},
-}
 
 NAMES: dict[str, Any] = {
     "partition": {"name": "stratified"},
@@ -46,28 +32,6 @@ NAMES: dict[str, Any] = {
     "engine": {"name": "inprocess"},
 }
 """What a table without a name stands for, so that `--set method.gamma=2` needs no `method.name`."""
-
-PRESETS: dict[str, Mapping[str, Any]] = {
-    "default": {},
-    "paper": _AS_PRINTED,
-    "paper-stable": {**_AS_PRINTED, "local": {**_AS_PRINTED["local"], "lr": 1e-3}},
-}
-"""default: the fields' own defaults, what pays. paper: Algorithm 1 as printed, and what shares its settings, Adam at
-0.1 as for MNIST. paper-stable: the same with Adam at 0.001, a rate that trains on every set we tried."""
-
-
-def preset_for(name: str, method: Any) -> Mapping[str, Any]:
-    """Return a preset's settings for the method that a configuration names (a table or a bare name).
-
-    What is printed of Algorithm 1 holds for every method that has its settings, plug-ins too; a method with other
-    settings takes local training only.
-    """
-    preset = PRESETS[name]
-    base: type[NamedSpec] = MethodSpec
-    named = method.get("name") if isinstance(method, Mapping) else method if isinstance(method, str) else None
-    if not preset or not named or not isinstance(resolve(method, METHODS, base, "method"), CoupledSpec):
-        return preset
-    return {**preset, "method": {**preset["method"], "name": named}}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +100,9 @@ class OutputSpec(Spec):
 class Config(Spec):
     """A whole experiment."""
 
-    preset: str = Field("default", description="settings to start from: " + ", ".join(PRESETS))
+    preset: str = Field(
+        "plain", description=f"settings to start from: {', '.join(PRESETS)}; a file that names none has the first"
+    )
     seed: int = Field(0, ge=0, description="root of every random draw")
     rounds: int = Field(40, ge=1, description="communication rounds T")
     d: int = Field(128, ge=2, description="dimension of the representation space")
@@ -236,7 +202,7 @@ def _validated(table: Mapping[str, Any], overrides: Sequence[str]) -> Config:
     if not isinstance(preset, str) or preset not in PRESETS:
         raise InputError(f"preset must be a known name; got {preset!r}. {nearest(str(preset), PRESETS)}")
     below = merged(NAMES, preset_for(preset, given.get("method")))
-    return build(Config, merged(below, given), "")
+    return build(Config, merged(below, {**given, "preset": preset}), "")
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:

@@ -23,7 +23,7 @@ from ratemesh.encoders import Encoder
 from ratemesh.engines.inprocess import LocalSites
 from ratemesh.engines.protocol import SiteFactory
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.experiment.config import preset_for
+from ratemesh.experiment.presets import preset_for
 from ratemesh.experiment.storage import write_json
 from ratemesh.graph.clusters import label_cover_clusters, memberships
 from ratemesh.graph.topology import Complete, Ring, Topology

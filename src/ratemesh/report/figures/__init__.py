@@ -8,7 +8,7 @@ from ratemesh.report.figures.language import draw_language
 from ratemesh.report.figures.matrices import draw_cosine, draw_grids, draw_spectra, draw_structure
 from ratemesh.report.figures.style import Drawn
 
-__all__ = ["FIGURES", "Drawn", "draw_clusters", "draw_grids", "draw_structure"]
+__all__ = ["FIGURES", "Drawn", "draw_clusters", "draw_grids", "draw_language", "draw_structure"]
 
 FIGURES: dict[str, Callable[..., Drawn]] = {
     "language": draw_language,
