@@ -28,7 +28,7 @@ AUGMENT: dict[str, Any] = {"translate": 0.1, "rotate": 10, "zoom": [0.9, 1.1]}
 
 SETTING: dict[str, Any] = {
     "preset": "images",
-    "data": {"name": "digits", "coarse": True},
+    "data": {"name": "digits", "coarse": True, "validation": 0},
     "graph": {"name": "erdos_renyi", "nodes": 10, "p": 0.5},
     "encoders": [{"name": "mlp"}, {"name": "conv4", "width": 0.25}],
     "local": {"optimizer": "muon", "epochs": 5, "batch_size": 50, "augment": AUGMENT},
@@ -47,9 +47,9 @@ ROWS: dict[str, str] = {
     "ratemesh": "ratemesh",
     "fedproto": "FedProto",
     "independent": "networks, each alone",
-    "site": "one site, scikit-learn",
-    "one-place": "one place, network",
-    "pooled": "one place, scikit-learn",
+    "site": "scikit-learn, a site",
+    "one-place": "network, pooled",
+    "pooled": "scikit-learn, pooled",
 }
 """What the table calls its rows, in order."""
 
@@ -67,7 +67,7 @@ LEGEND = (
     "Held-out images; sites were told of five pairs of digits only. cross: a node names the pair from another node's "
     "features, by its own statistics alone; fine cross: the nearest image as another node sees it shows the same "
     "digit. own, fine own: the same on a node's own features (scikit-learn: on its images, by pixels). all together: "
-    "features averaged over the nodes (scikit-learn: a vote of the sites). In one place all images lie together. "
+    "features averaged over the nodes (scikit-learn: a vote of the sites). pooled: all images in one place. "
     "scikit-learn: the best of its classifiers, by cross-validation."
 )
 
