@@ -225,14 +225,14 @@ def test_a_run_says_what_nodes_know_who_is_with_whom_and_how_long_a_round_is(tmp
 
 
 def test_replicas_that_do_not_fit_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 100_000)
+    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 5_000_000)  # for one
     with (
         pytest.raises(
             InputError, match=r"5 nodes with 6 networks need .* GB, 0.0 GB are free\. Take narrower encoders"
         ),
         pytest.warns(RatemeshWarning),
     ):
-        Plan(scenario()).check()
+        Plan(scenario(encoders=[{"name": "mlp", "hidden": [256, 256]}])).check()
 
 
 def test_a_majority_is_no_setting_of_algorithm_3() -> None:

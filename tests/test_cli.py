@@ -68,7 +68,10 @@ def test_run_prints_plain_lines_and_says_where_the_results_are(smoke: tuple[Path
     folder, done = smoke
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert re.match(r"smoke  round 1/4  3 nodes  ΔR [\d.]+  disagreement [\d.]+  about \d+ s left", lines[0])
+    assert re.match(
+        r"smoke  round 1/4  3 nodes  ΔR [\d.]+  disagreement [\d.]+  test own [\d.]+ % cross [\d.]+ %  about \d+ s",
+        lines[0],
+    )
     assert lines[-1] == f"Results: {folder}"
     assert "\x1b" not in done.stdout
     assert json.loads((folder / "metrics.json").read_text())["rounds"] == 4

@@ -131,7 +131,7 @@ def test_algorithm_3_runs_by_every_rule(rule: str, tmp_path: Path) -> None:
 
 
 def test_replicas_beyond_memory_and_edges_that_lack_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 1000)
+    monkeypatch.setattr("ratemesh.experiment.plan.available_memory", lambda: 5_000_000)
     words = cost(Clustering.of(plan(*FIVE)))
     assert "GB, 0.0 GB are free. Take narrower encoders, or a partition with fewer replicas" in words
     assert "Algorithm 3 refuses this graph: clusters lack the edges [(1, 3), (1, 4)]" in words

@@ -210,6 +210,7 @@ def test_a_run_writes_numbers_lists_and_words(tmp_path, nodes):
     assert all(0 <= found[key] <= 1 for key in ACCURACIES | OWN | {"wccr", "wccr_per_node"})
     assert [len(row) for row in found["cross_matrix"]] == [nodes] * nodes
     assert found["wccr_n"] == 72
+    assert found.pop("best_round") is None  # no [stopping], no best
     absent = {key.removesuffix("_floor") for key, value in found.items() if value is None}
     assert absent == {note.split(":")[0] for note in found["undefined"]}
     assert all(isinstance(value, float | int | str | list) for value in found.values() if value is not None)

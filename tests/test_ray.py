@@ -45,4 +45,4 @@ def test_ray_keeps_the_contract_of_engines() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed, \d+ deselected in", done.stdout)
     assert passed, done.stdout
-    assert int(passed[1]) == 16
+    assert int(passed[1]) == 17
