@@ -52,7 +52,7 @@ def test_the_same_in_python(tmp_path: Path) -> None:
     typed(project, sys.executable, "make_data.py")
     script = (project / "train.py").read_text()
     assert len(script.splitlines()) < 20
-    (project / "train.py").write_text(script.replace("rounds=10", "rounds=2"))
+    (project / "train.py").write_text(script.replace("rounds=24", "rounds=2"))
     said = typed(tmp_path, sys.executable, project / "train.py")
     assert "malignant" in said
     assert "benign" in said

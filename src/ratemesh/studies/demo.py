@@ -32,6 +32,7 @@ SETTING: dict[str, Any] = {
     "graph": {"name": "erdos_renyi", "nodes": 10, "p": 0.5},
     "encoders": [{"name": "mlp"}, {"name": "conv4", "width": 0.25}],
     "local": {"optimizer": "muon", "epochs": 5, "batch_size": 50, "augment": AUGMENT},
+    "output": {"evaluate_every": 0},  # nothing is held out for validation, and test images are opened at the end
 }
 """What the rows that train networks share beside the rounds: images, sites, networks, local training, seed."""
 
