@@ -77,7 +77,12 @@ def test_matrices_and_vectors_are_told_apart() -> None:
     ("given", "lr"), [({}, 1e-3), ({"optimizer": "muon"}, MUON_LR), ({"optimizer": "muon", "lr": 0.3}, 0.3)]
 )
 def test_every_optimizer_has_its_own_usual_rate(given: dict[str, object], lr: float) -> None:
-    assert LocalSpec(**given).lr == make_config({"local": given}).local.lr == lr
+    assert LocalSpec(**given).lr == make_config({"preset": "plain", "local": given}).local.lr == lr
+
+
+def test_another_optimizer_than_the_recipe_s_has_its_own_rate() -> None:
+    assert make_config({}).local.lr == MUON_LR
+    assert make_config({"local": {"optimizer": "adam"}}).local.lr == 1e-3
 
 
 def test_a_typing_error_names_the_choices() -> None:
