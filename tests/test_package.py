@@ -83,3 +83,12 @@ def test_it_runs_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "digits" / "metrics.json").is_file()
     assert "Summary: demo/summary.json" in call("demo", "--rounds", "2", "--out", "demo").replace("\\", "/")
     assert call("report", "smoke", "-o", "page.html").startswith("Report: page.html")
+
+
+def test_a_new_project_runs_where_only_the_wheel_is(installed: Path, tmp_path: Path) -> None:
+    run(installed, "new", "mine", cwd=tmp_path)
+    project = tmp_path / "mine"
+    run(installed.with_name("python"), "make_data.py", cwd=project)
+    run(installed, "run", "mesh.toml", "--set", "rounds=2", "--out", "run", cwd=project, OMP_NUM_THREADS="1")
+    run(installed, "predict", "run", "new.csv", "-o", "labels.csv", cwd=project)
+    assert (project / "labels.csv").read_text().startswith("row,label\n")
