@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ratemesh.core.stats import ClassStats
 from ratemesh.core.subspace import accuracy
@@ -21,7 +21,7 @@ from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.experiment.card import Fusion
 from ratemesh.experiment.config import Config, make_config
-from ratemesh.experiment.experiment import Progress, RunResult, play
+from ratemesh.experiment.experiment import Progress, play
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.saved import CARD, SavedMesh, read_saved
@@ -144,19 +144,10 @@ class Mesh:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratemesh-"))) / "run"
             bars = [stack.enter_context(Board()).follow("training", config.rounds)] if progress else []
             result = play(plan, folder, [*bars, *callbacks], go_on=resume)
-            self._take(result)
-        return self
-
-    def _take(self, result: RunResult) -> None:
-        """Take over what a run has trained."""
-        spec_of = [node.network for node in self.nodes]
-        networks = None
-        if any(isinstance(network, nn.Module) for network in spec_of):
-            config = self.config()
-            shape = tuple(self._held.data.X_train.shape[1:])
-            networks = [config.encoder_of(i).network(shape, config.d) for i in range(len(self.nodes))]
-        self._saved = read_saved(RunFolder(result.folder).mesh, networks)
+            networks = [config.encoder_of(i).network(plan.shape, config.d) for i in range(len(self.nodes))]
+            self._saved = read_saved(RunFolder(result.folder).mesh, networks)
         self.metrics = result.metrics
+        return self
 
     @property
     def saved(self) -> SavedMesh:
