@@ -70,7 +70,7 @@ class Spec(BaseModel):
         """Make a path absolute: it is relative to the file that names it."""
         home, kind = _HOME.get(), cls.model_fields[str(info.field_name)].annotation
         if home is None or not isinstance(value, str | Path) or (kind is not Path and Path not in get_args(kind)):
-            return value
+            return str(value) if isinstance(value, FromHere) else value  # a choice of words takes plain words only
         return (Path.cwd() if isinstance(value, FromHere) else home.folder) / Path(value).expanduser()
 
 
