@@ -164,7 +164,7 @@ def test_figures_open_step_close_and_give_the_focus_back(report: Path) -> None:
         "closed": True,
         "back": True,
     }
-    assert asked(report, script, width=1280) == {**expected, "saved": "convergence.svg"}
+    assert asked(report, script, width=1280) == {**expected, "saved": "language.svg"}
 
 
 def test_every_control_has_a_name(report: Path) -> None:
@@ -180,4 +180,4 @@ def test_every_control_has_a_name(report: Path) -> None:
     found = asked(report, script, width=1280)
     assert found["nameless"] == found["broken"] == 0
     assert int(str(found["controls"])) > 20
-    assert found["pictures"] == 6
+    assert found["pictures"] == 7
