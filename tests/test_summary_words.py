@@ -184,3 +184,11 @@ def test_what_differs_between_trials_is_not_averaged(tmp_path: Path) -> None:
     assert run.metrics["undefined"] == ["trial-2: x: why"]
     assert run.intervals == {"acc_average": Interval(0.5, math.inf, (0.5,))}  # of the one that has it
     assert "no round is recorded, so there are no curves and no measured cost." in run.notes  # of both, said once
+
+
+def test_what_stopped_early_or_is_judged_by_an_earlier_round_is_said():
+    ends = {"rounds_played": 18, "judged_round": 9, "stop_reason": "no better in 3 evaluations"}
+    words = said(toy("a", metrics=ends))
+    assert "a stopped after round 18 (no better in 3 evaluations) and is judged by its best round, 9." in words
+    whole = {"rounds_played": 24, "judged_round": 24, "stop_reason": ""}
+    assert "judged by" not in said(toy("b", metrics=whole))

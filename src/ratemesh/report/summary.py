@@ -97,7 +97,7 @@ def title(runs: Sequence[Run]) -> str:
 
 def summary(runs: Sequence[Run], costs: Sequence[Cost]) -> list[str]:
     """Return sentences on the setting, accuracy, geometry and cost; nothing that is not known is said."""
-    sentences = [_setting(runs)]
+    sentences = [_setting(runs), *_ends(runs)]
     by_data = same_data(runs)
     for data, group in by_data.items():
         found = [*_language(group), *_accuracy(group), *_geometry(group)]
@@ -134,6 +134,20 @@ def _setting(runs: Sequence[Run]) -> str:
         return ""
     who = "All runs have" if len(runs) > 1 else "Every trial has" if runs[0].trials else "The run has"
     return f"{who} {listed(shared)}."
+
+
+def _ends(runs: Sequence[Run]) -> list[str]:
+    """Say which runs did not play all their rounds, or are judged by an earlier one than their last."""
+    found = []
+    for run in runs:
+        played, judged = run.final("rounds_played"), run.final("judged_round")
+        early = (
+            f"stopped after round {played:.0f} ({run.metrics['stop_reason']})" if run.metrics.get("stop_reason") else ""
+        )
+        earlier = f"is judged by its best round, {judged:.0f}" if judged < played else ""
+        if early or earlier:
+            found.append(f"{run.name} {' and '.join(filter(None, [early, earlier]))}.")
+    return found
 
 
 def _ranked(runs: Sequence[Run], key: str) -> list[Run]:
