@@ -276,3 +276,12 @@ def test_of_a_class_that_some_nodes_hold_only_these_are_asked() -> None:
     mesh = rm.Mesh(given, **HOW).fit(rounds=4, progress=False)
     assert mesh.score(X_new, WORDS[y_new], fusion="energy") == mesh.metrics["acc_label_aware"]
     assert set(mesh.predict(X_new, node=0)) == {"beech", "cedar"}
+
+
+def test_settings_of_the_mesh_and_of_fit_are_laid_on_each_other_table_by_table() -> None:
+    mesh = rm.Mesh(nodes(), local={"optimizer": "adam"}, output={"evaluate_every": 0}, stopping={"least": 0.01})
+    config = mesh.config(local={"epochs": 3})
+    assert (config.local.optimizer, config.local.epochs) == ("adam", 3)
+    seen = []
+    mesh.fit(rounds=2, progress=False, callbacks=[seen.append])
+    assert not [record for record in seen if "evaluation" in record]  # what was set stays beside what is usual

@@ -80,5 +80,5 @@ def test_what_is_there_is_not_touched(tmp_path: Path, what: str) -> None:
         (place / "network.py").write_text("kept")
     done = call("new", place)
     assert done.returncode == 2
-    assert f"folder must be new or empty; '{place}' exists" in done.stderr
+    assert f"folder must be a new or empty folder; '{place}' exists" in done.stderr
     assert (place if what == "file" else place / "network.py").read_text() == "kept"

@@ -57,6 +57,20 @@ def joined(parts: Sequence[Columns]) -> Columns:
     return Columns(np.concatenate([part.numbers for part in parts]), words)
 
 
+LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "y")
+SAMPLE_COLUMNS = ("image", "img", "x", "vector", "features", "embedding")
+"""Usual names of the columns that hold labels and, where a sample is one value, samples."""
+
+
+def usual_column(names: Sequence[str], given: str | None, usual: Sequence[str], must: str) -> str:
+    """Return the column that is given, or the first with a usual name; `must` begins the words for neither."""
+    found = next((name for name in ((given,) if given else usual) if name in names), None)
+    if found is None:
+        got = f"got '{given}'" if given else "none has a usual name"
+        raise InputError(f"{must}; {got}. Known: {', '.join(names)}.")
+    return found
+
+
 def check_names(names: Sequence[str], path: Path) -> None:
     """Refuse columns that cannot be told apart."""
     for place, name in enumerate(names, 1):
@@ -96,22 +110,22 @@ def _is_number(word: str) -> bool:
 
 def check_finite(numbers: Array, names: Sequence[str], what: str) -> None:
     """Refuse infinite numbers in (m, p)."""
-    if (bad := np.isinf(numbers)).any():
-        row, column = np.argwhere(bad)[0]
-        raise InputError(
-            f"column '{names[column]}' of {what} must hold finite numbers; row {row + 1} has infinity. Correct it, "
-            f"or leave the column out with data.drop = ['{names[column]}']."
-        )
+    _refuse(np.isinf(numbers), names, what, "hold finite numbers; row {} has infinity. Correct it")
 
 
 def check_gaps(numbers: Array, names: Sequence[str], what: str) -> None:
     """Refuse missing numbers in (m, p)."""
-    if (gaps := np.isnan(numbers)).any():
-        row, column = np.argwhere(gaps)[0]
-        raise InputError(
-            f"column '{names[column]}' of {what} must have no gaps; row {row + 1} has one. Fill it, or train with "
-            f"data.missing = \"mean\", or leave the column out with data.drop = ['{names[column]}']."
-        )
+    remedy = 'Fill it, or train with data.missing = "mean"'
+    _refuse(np.isnan(numbers), names, what, f"have no gaps; row {{}} has one. {remedy}")
+
+
+def _refuse(bad: Array, names: Sequence[str], what: str, words: str) -> None:
+    """Raise if anything of (m, p) is bad, naming the first place."""
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        name = names[column]
+        left_out = f"leave the column out with data.drop = ['{name}']"
+        raise InputError(f"column '{name}' of {what} must {words.format(row + 1)}, or {left_out}.")
 
 
 def read_csv(path: Path, choose: Choose, separator: str | None = None) -> Columns:

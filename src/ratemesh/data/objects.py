@@ -10,11 +10,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
+from ratemesh.data.columns import LABEL_COLUMNS, SAMPLE_COLUMNS, usual_column
 from ratemesh.data.files import Array
 from ratemesh.errors import InputError
-
-LABEL_COLUMNS = ("label", "labels", "class", "target", "y")
-SAMPLE_COLUMNS = ("image", "img", "x", "vector", "features", "embedding")
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def _frame(X: Any, y: Any, what: str) -> Labelled:
     """Return the columns of a pandas frame: one that holds labels, all others numbers."""
     labels = y
     if isinstance(y, str) or y is None:
-        name = _column(list(map(str, X.columns)), y, LABEL_COLUMNS, "y", what)
+        name = usual_column(list(map(str, X.columns)), y, LABEL_COLUMNS, f"{what}: y must name a column")
         labels, X = X[name], X.drop(columns=name)
     words = [str(name) for name, kind in X.dtypes.items() if getattr(kind, "kind", "O") not in "fiub"]
     if words:
@@ -133,8 +131,9 @@ def _frame(X: Any, y: Any, what: str) -> Labelled:
 def _hugging_face(X: Any, y: Any, what: str) -> Labelled:
     """Return two columns of a Hugging Face data set; labels have the names that its features give them."""
     names = list(X.column_names)
-    label = _column(names, y, LABEL_COLUMNS, "y", what)
-    sample = _column([name for name in names if name != label], None, SAMPLE_COLUMNS, "X", what)
+    label = usual_column(names, y, LABEL_COLUMNS, f"{what}: y must name a column")
+    others = [name for name in names if name != label]
+    sample = usual_column(others, None, SAMPLE_COLUMNS, f"{what}: X must have a column of samples")
     codes = _as_labels(X[label][:], what)
     words = getattr(X.features[label], "names", None)
     samples = [np.asarray(entry) for entry in X[sample][:]]
@@ -145,14 +144,6 @@ def _hugging_face(X: Any, y: Any, what: str) -> Labelled:
     if pictures:
         stacked = stacked[:, None] if stacked.ndim == 3 else stacked.transpose(0, 3, 1, 2)
     return Labelled(as_tensor(stacked, what), np.asarray(words)[codes] if words else codes)
-
-
-def _column(names: list[str], given: str | None, usual: Sequence[str], key: str, what: str) -> str:
-    found = next((name for name in ([given] if given else usual) if name in names), None)
-    if found is None:
-        got = f"got '{given}'" if given else "none has a usual name"
-        raise InputError(f"{what}: {key} must name a column; {got}. Known: {', '.join(names)}.")
-    return found
 
 
 def coded(y: Array, classes: Sequence[Any], what: str) -> Tensor:

@@ -11,13 +11,12 @@ from pydantic import Field
 
 from ratemesh.data.arrays import as_dataset
 from ratemesh.data.arrow import hugging_face_names, pyarrow, read_parquet, schema_of
+from ratemesh.data.columns import LABEL_COLUMNS, SAMPLE_COLUMNS, usual_column
 from ratemesh.data.dataset import Dataset
 from ratemesh.data.files import Array, Intakes
 from ratemesh.data.pictures import Pictures, decode_pictures
-from ratemesh.data.tables import FINE_COLUMN, LABEL_COLUMNS, Table, TableSpec, parts_of
+from ratemesh.data.tables import FINE_COLUMN, Table, TableSpec, parts_of
 from ratemesh.errors import InputError
-
-SAMPLE_COLUMNS = ("image", "img", "x", "vector", "features", "embedding")
 
 
 class Parquet(TableSpec):
@@ -67,7 +66,8 @@ class Parquet(TableSpec):
         usual = (("column", SAMPLE_COLUMNS), ("label", LABEL_COLUMNS), ("fine", (FINE_COLUMN,)))
         finer = self.fine or (FINE_COLUMN in names and self.label != FINE_COLUMN)
         asked = usual if finer else usual[:2]
-        return [_column(names, key, getattr(self, key), known, path) for key, known in asked]
+        must = f"data.{{}} must name a column of '{path}' (--set data.{{}}=NAME)"
+        return [usual_column(names, getattr(self, key), known, must.format(key, key)) for key, known in asked]
 
 
 def _holds_samples(kind: Any) -> bool:
@@ -97,18 +97,6 @@ def read_columns(path: Path, must: Sequence[str], may: Sequence[str] = ()) -> di
             raise InputError(f"column {name} of {where} must have no gaps; {column.null_count} are missing.")
         else:
             found[name] = np.array(column.to_pylist())
-    return found
-
-
-def _column(names: list[str], key: str, given: str | None, usual: Sequence[str], path: Path) -> str:
-    """Return the column that the setting `key` names, or the first with a usual name."""
-    found = next((name for name in ((given,) if given else usual) if name in names), None)
-    if found is None:
-        got = f"got '{given}'" if given else "none has a usual name"
-        raise InputError(
-            f"data.{key} must name a column of '{path}'; {got}. Set it with --set data.{key}=NAME. "
-            f"Known: {', '.join(names)}."
-        )
     return found
 
 

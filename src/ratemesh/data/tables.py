@@ -14,6 +14,7 @@ from torch import Tensor
 from ratemesh.data.arrays import labelled
 from ratemesh.data.arrow import read_wide
 from ratemesh.data.columns import (
+    LABEL_COLUMNS,
     TEST_NAMES,
     Choose,
     Columns,
@@ -30,7 +31,6 @@ from ratemesh.data.intake import Incoming, IntakeSpec
 from ratemesh.errors import InputError
 from ratemesh.specs import nearest
 
-LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "y")
 FINE_COLUMN = "fine"
 
 

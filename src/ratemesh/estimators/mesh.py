@@ -21,7 +21,6 @@ from ratemesh.data.files import Array
 from ratemesh.encoders import EncoderSpec
 from ratemesh.encoders.encoder import as_float
 from ratemesh.errors import InputError, RatemeshWarning
-from ratemesh.experiment.config import merged
 from ratemesh.mesh.judging import judge_of
 from ratemesh.mesh.loading import load
 from ratemesh.mesh.mesh import Mesh
@@ -30,8 +29,6 @@ from ratemesh.training.local import encode
 
 SMALL: Network = {"name": "mlp", "hidden": (64, 64)}
 """The network of every site where none is given."""
-QUIET = {"features": 0, "checkpoint_every": 10**6}
-"""Nobody can resume a run inside an estimator, or look at it."""
 
 
 class MeshEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -90,7 +87,7 @@ class MeshEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             Node(network, samples[rows], codes[rows], name=name)
             for network, (name, rows) in zip(networks, held.items(), strict=True)
         ]
-        settings = merged({"seed": int(draw.randint(2**31 - 1)), "output": QUIET}, self.settings or {})
+        settings = {"seed": int(draw.randint(2**31 - 1)), **(self.settings or {})}
         with warnings.catch_warnings():
             if sites is None:  # what the theory says of how rows were dealt is no news to who did not deal them
                 warnings.simplefilter("ignore", RatemeshWarning)
@@ -250,12 +247,6 @@ class MeshEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MeshEstimat
 
     Features (m, d) have unit length where one `site` looks, and are averaged where all do. Arguments and attributes are
     those of `MeshClassifier`.
-
-    Attributes:
-        classes_: (K,) the labels, sorted.
-        mesh_: the trained mesh, `ratemesh.Mesh`; `mesh_.save` keeps it.
-        n_features_in_: p.
-        feature_names_in_: (p,) names of the columns, where they had names.
     """
 
     def transform(self, X: Any) -> Array:

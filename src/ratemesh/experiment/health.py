@@ -101,26 +101,24 @@ class Health:
         }
 
     def _constant(self, t: int) -> Finding | None:
-        stuck = self._stuck("feature_spread", SPREAD, 0.0)
-        if not stuck:
-            return None
-        i, node, value, others = self._worst(stuck)
         words = (
-            f"round {t}: features of node {node}{others} are almost constant (spread {value:.3g} of at most 1) and "
-            f"have been for {LASTS} rounds: the network says the same of every sample. {self._remedy(i)}"
+            "are almost constant (spread {:.3g} of at most 1) and have been for {} rounds: the network says the same "
         )
-        return Finding("constant", t, node, value, words)
+        return self._low(t, "constant", self._stuck("feature_spread", SPREAD, 0.0), words + "of every sample")
 
     def _rank(self, t: int) -> Finding | None:
-        stuck = self._stuck("feature_rank", RANK, 1.0)
+        words = (
+            "have collapsed to effective rank {:.3g} and have been there for {} rounds: classes have no room to differ"
+        )
+        return self._low(t, "rank", self._stuck("feature_rank", RANK, 1.0), words)
+
+    def _low(self, t: int, kind: str, stuck: Mapping[int, float], words: str) -> Finding | None:
+        """Return what is said of features whose number is stuck at the worst node, if it is at any."""
         if not stuck:
             return None
         i, node, value, others = self._worst(stuck)
-        words = (
-            f"round {t}: features of node {node}{others} have collapsed to effective rank {value:.3g} and have been "
-            f"there for {LASTS} rounds: classes have no room to differ. {self._remedy(i)}"
-        )
-        return Finding("rank", t, node, value, words)
+        told = f"round {t}: features of node {node}{others} {words.format(value, LASTS)}. {self._remedy(i)}"
+        return Finding(kind, t, node, value, told)
 
     def _falling(self, t: int) -> Finding | None:
         parts = {i: part for i, high in self._highest.items() if (part := self._fallen(i, high)) is not None}

@@ -66,16 +66,10 @@ def gather(engine: Engine, train: int | None = None, test: int | None = None) ->
     return Gathered([a["Z"] for a in own], [a["y"] for a in own], _held_out(engine, "test", test))
 
 
-def _held_out(engine: Engine, split: Split, most: int | None = None) -> HeldOut:
-    """Return every node's features of the same held-out samples, at most so many."""
-    answers = engine.ask(Site.features, split, most)
+def _held_out(engine: Engine, split: Split, most: int | None = None, *, by_class: bool = False) -> HeldOut:
+    """Return every node's features of the same held-out samples, at most so many, evenly spaced or class by class."""
+    answers = engine.ask(Site.features, split, most, by_class=by_class)
     return HeldOut(torch.stack([answer["Z"] for answer in answers]), answers[0]["y"], answers[0].get("fine"))
-
-
-def _some(engine: Engine, split: Split, most: int) -> HeldOut:
-    """Return the same, every class in proportion among those that are taken."""
-    answers = engine.ask(Site.features, split, most, by_class=True)
-    return HeldOut(torch.stack([answer["Z"] for answer in answers]), answers[0]["y"])
 
 
 def _validation(engine: Engine, plan: Plan) -> HeldOut | None:
@@ -91,9 +85,10 @@ def glance(engine: Engine, plan: Plan) -> dict[str, float]:
     """
     stats, passes = _stats(engine)
     most, validated = plan.config.output.evaluate_samples, len(plan.validation) > 0
+    opens_test = not validated or plan.config.output.evaluate == "both"
     parts = {
-        "": _some(engine, "test", most) if not validated or plan.config.output.evaluate == "both" else None,
-        VALIDATION: _some(engine, "validation", most) if validated else None,
+        "": _held_out(engine, "test", most, by_class=True) if opens_test else None,
+        VALIDATION: _held_out(engine, "validation", most, by_class=True) if validated else None,
     }
     with pinned(1):  # this process's own number of threads depends on the workers
         found = glimpse(stats, parts, plan.rule)

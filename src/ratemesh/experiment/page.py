@@ -5,14 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ratemesh.experiment.card import Card
+from ratemesh.metrics.table import METRICS, VALIDATION
 
-NUMBERS = {
-    "acc_own": "a node judges its own features, by its own statistics alone",
-    "acc_cross": "a node judges another node's features, by its own statistics alone",
-    "acc_average": "features averaged over nodes, pooled subspaces",
-    "acc_energy": "residuals added over nodes",
-    "acc_gaussian": "every node's own Gaussians, log-likelihoods added",
-}
+NUMBERS = ("acc_own", "acc_cross", "acc_average", "acc_energy", "acc_gaussian")
 """Accuracies that the page shows, of test samples and of validation samples."""
 
 
@@ -33,7 +28,7 @@ def _head(card: Card) -> list[str]:
         f"- Classes: {names}",
         f"- A sample: {shape} numbers, prepared by intake `{card.intake.get('name')}` (see mesh.json)",
         f"- All nodes together judge by `{card.fusion}`, one node by `{card.alone}`"
-        + (", chosen on validation samples" if any(key.startswith("val_") for key in card.metrics) else ""),
+        + (", chosen on validation samples" if any(key.startswith(VALIDATION) for key in card.metrics) else ""),
         "",
     ]
 
@@ -41,10 +36,10 @@ def _head(card: Card) -> list[str]:
 def _numbers(card: Card) -> list[str]:
     """Return the table of accuracies; without held-out samples there is none."""
     rows = []
-    for key, meaning in NUMBERS.items():
-        cells = [card.metrics.get(prefix + key) for prefix in ("", "val_")]
+    for key in NUMBERS:
+        cells = [card.metrics.get(prefix + key) for prefix in ("", VALIDATION)]
         if any(cell is not None for cell in cells):
-            rows.append(f"| {meaning} | {' | '.join(_percent(cell) for cell in cells)} |")
+            rows.append(f"| {METRICS[key].meaning} | {' | '.join(_percent(cell) for cell in cells)} |")
     return ["| accuracy | test | validation |", "|---|--:|--:|", *rows, ""] if rows else []
 
 

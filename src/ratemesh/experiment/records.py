@@ -29,7 +29,7 @@ import torch
 
 from ratemesh.errors import InputError, RatemeshError
 from ratemesh.experiment.config import Config, load_config
-from ratemesh.experiment.storage import plain, read_json, write_json, write_text
+from ratemesh.experiment.storage import make_new_folder, plain, read_json, refuse_occupied, write_json, write_text
 from ratemesh.threads import cores
 
 SCHEMA = 1
@@ -54,11 +54,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: Config) -> "RunFolder":
         """Make a new folder; one that holds anything is left alone."""
-        cls.refuse_occupied(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"out must be a folder that can be made; got '{path}' ({error}).") from None
+        make_new_folder(path, "out", cls._instead(path))
         folder = cls(path)
         write_text(folder.config, config.to_toml())
         write_json(path / "environment.json", environment())
@@ -67,11 +63,11 @@ class RunFolder:
     @staticmethod
     def refuse_occupied(path: Path) -> None:
         """Raise if something is there already."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(
-                f"out must be a new or empty folder; '{path}' exists. Choose another, delete it, or go on with it: "
-                f"ratemesh resume {path}"
-            )
+        refuse_occupied(path, "out", RunFolder._instead(path))
+
+    @staticmethod
+    def _instead(path: Path) -> str:
+        return f"Choose another, delete it, or go on with it: ratemesh resume {path}"
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":

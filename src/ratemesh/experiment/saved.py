@@ -25,7 +25,7 @@ from ratemesh.experiment.page import page_of
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.storage import read_json, read_tensors, write_json, write_tensors, write_text
 from ratemesh.messages.formats import Payload
-from ratemesh.metrics.table import LABEL_AWARE
+from ratemesh.metrics.table import LABEL_AWARE, VALIDATION
 from ratemesh.specs import build, resolve
 from ratemesh.training.local import named, under
 
@@ -204,5 +204,5 @@ residuals of a class are added over its holders only (`mesh.judging`), so energy
 
 def _best(metrics: Mapping[str, Any], ways: Mapping[str, str]) -> Any:
     """Return the way of judging that was best on validation samples; the first where nothing is known."""
-    known = {way: value for way, key in ways.items() if (value := metrics.get(f"val_{key}", math.nan)) >= 0}
+    known = {way: value for way, key in ways.items() if (value := metrics.get(VALIDATION + key, math.nan)) >= 0}
     return max(known or dict.fromkeys(ways, 0.0), key=lambda way: known.get(way, 0.0))

@@ -14,6 +14,21 @@ from torch import Tensor
 from ratemesh.errors import InputError, RatemeshError
 
 
+def make_new_folder(path: Path, what: str, remedy: str) -> None:
+    """Make a folder; refuse one that holds anything, and one that cannot be made."""
+    refuse_occupied(path, what, remedy)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{what} must be a folder that can be made; got '{path}' ({error}). Choose another.") from None
+
+
+def refuse_occupied(path: Path, what: str, remedy: str) -> None:
+    """Raise if something is there already."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{what} must be a new or empty folder; '{path}' exists. {remedy}")
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically: a crash or a full disk leaves the old one as it was."""
     temporary = path.with_name(f".{path.name}.partial")

@@ -20,11 +20,12 @@ from ratemesh.devices import resolve_device
 from ratemesh.encoders import Encoder
 from ratemesh.errors import InputError
 from ratemesh.experiment.card import Fusion
-from ratemesh.experiment.config import Config, make_config
+from ratemesh.experiment.config import Config, make_config, merged
 from ratemesh.experiment.experiment import Progress, play
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.saved import CARD, SavedMesh, read_saved
+from ratemesh.experiment.storage import refuse_occupied
 from ratemesh.graph import TOPOLOGIES, TopologySpec
 from ratemesh.mesh.judging import Judge, judge_of
 from ratemesh.mesh.node import Node, devices_of, gathered, names_of, standardised, width
@@ -89,15 +90,15 @@ class Mesh:
         """Return the configuration that training follows: the same as a file's, with what nodes hold as objects."""
         if not self.nodes:
             raise InputError("a loaded mesh must be trained where its data are; it has none. Make a Mesh of Nodes.")
+        given = merged(self._settings, settings)
         table = {
             "engine": {"name": "inprocess", "workers": 1},  # objects cannot leave the process
-            **self._settings,
-            **settings,
+            **given,
             "data": Memory.of(self._held.data, validation),
             "partition": Given(sizes=self._held.sizes),
             "graph": self._graph,
             "encoders": [node.encoder for node in self.nodes],
-            "device": devices_of(self.nodes, {**self._settings, **settings}.get("device", "auto")),
+            "device": devices_of(self.nodes, given.get("device", "auto")),
             "names": names_of(self.nodes) if any(node.name for node in self.nodes) else [],
             **({} if rounds is None else {"rounds": rounds}),
         }
@@ -135,10 +136,10 @@ class Mesh:
             callbacks: called with every round's record; one that raises `ratemesh.StopTraining` ends the training.
             settings: any other setting, as for `Mesh`.
         """
-        usual = {"stopping": {"patience": patience}} if patience else {}
-        if out is None:
-            usual["output"] = NOTHING_KEPT
-        config = self.config(rounds, validation, **{**usual, **settings})
+        usual: dict[str, Any] = {"output": NOTHING_KEPT} if out is None else {}
+        asked = {"stopping": {"patience": patience}} if patience else {}
+        wanted = merged(merged(usual, self._settings), merged(asked, settings))
+        config = self.config(rounds, validation, **wanted)
         plan = Plan(config)
         with ExitStack() as stack:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratemesh-"))) / "run"
@@ -258,7 +259,8 @@ class Mesh:
     def save(self, path: str | Path) -> Path:
         """Write what was trained into a folder, without data and optimisers; return it."""
         folder = Path(path)
-        RunFolder.refuse_occupied(folder) if not (folder / CARD).exists() else None
+        if not (folder / CARD).exists():  # a mesh that was saved here before is replaced
+            refuse_occupied(folder, "path", "Choose another, or an earlier mesh's.")
         self.saved.write(folder)
         return folder
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from ratemesh.errors import InputError
-from ratemesh.experiment.storage import write_text
+from ratemesh.experiment.storage import make_new_folder, write_text
 
 Kind = Literal["table", "images"]
 TEMPLATES = Path(__file__).parent / "templates"
@@ -14,12 +13,7 @@ ENDING = ".txt"
 
 def write_project(folder: Path, kind: Kind) -> list[Path]:
     """Write a project of this kind into a new or empty folder; return its files."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"folder must be new or empty; '{folder}' exists. Choose another name.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"folder must be one that can be made; got '{folder}' ({error}).") from None
+    make_new_folder(folder, "folder", "Choose another name.")
     written = []
     for template in sorted((TEMPLATES / kind).iterdir()):
         path = folder / template.name.removesuffix(ENDING)

@@ -22,9 +22,9 @@ from ratemesh.core.stats import ClassStats
 from ratemesh.encoders import Encoder
 from ratemesh.engines.inprocess import LocalSites
 from ratemesh.engines.protocol import SiteFactory
-from ratemesh.errors import InputError, RatemeshWarning
+from ratemesh.errors import RatemeshWarning
 from ratemesh.experiment.presets import preset_for
-from ratemesh.experiment.storage import write_json
+from ratemesh.experiment.storage import make_new_folder, write_json
 from ratemesh.graph.clusters import label_cover_clusters, memberships
 from ratemesh.graph.topology import Complete, Ring, Topology
 from ratemesh.methods import METHODS
@@ -257,7 +257,7 @@ def run_theory(out: Path, setting: Setting, tell: Callable[[str], None] = lambda
         out: new or empty folder.
         tell: called with a line before each part, which takes seconds.
     """
-    _make_folder(out)
+    make_new_folder(out, "out", "Choose another with --out, or delete it.")
     for gap in setting.gaps():
         warnings.warn(gap, RatemeshWarning, stacklevel=2)
     with pinned(1):
@@ -275,13 +275,3 @@ def run_theory(out: Path, setting: Setting, tell: Callable[[str], None] = lambda
     summary = out / "theory.json"
     write_json(summary, [asdict(check) for check in checks])
     return Theory(checks, summary, draw_theory(out / "theory", setting.rank, iid, clustered, slow))
-
-
-def _make_folder(out: Path) -> None:
-    """Make the folder before a minute is spent on what goes into it."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"out must be a new or empty folder; '{out}' exists. Choose another with --out, or delete it.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"out must be a folder that can be made; got '{out}' ({error}). Choose another.") from None
