@@ -9,7 +9,6 @@ from rich.table import Table
 
 from ratemesh.cli import screen
 from ratemesh.cli.options import DataDir, Jobs, Trials, overrides
-from ratemesh.errors import InputError
 from ratemesh.experiment.config import Config
 from ratemesh.studies.panels import DATASETS, PANELS, SCALES
 from ratemesh.studies.theory_checks import Check, Setting
@@ -33,17 +32,18 @@ def demo(
         "runs/demo"
     ),
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of each run; fewer are quicker.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Root of every random draw.")] = 0,
 ) -> None:
     """Train ten sites on digits as a mesh, by FedProto, alone and in one place, and show who understands whom.
 
     Example: `ratemesh demo --out runs/demo`
     """
+    from ratemesh.experiment.storage import refuse_occupied
     from ratemesh.studies.demo import COLUMNS, LEGEND, run_demo
 
-    if out.exists() and any(out.iterdir()):
-        raise InputError(f"out must be a new or empty folder; '{out}' exists. Choose another with --out, or delete it.")
+    refuse_occupied(out, "out", "Choose another with --out, or delete it.")
     with screen.Board() as board:
-        result = run_demo(out, board.follow, rounds)
+        result = run_demo(out, board.follow, rounds, seed)
     screen.chosen(result.rows, COLUMNS, LEGEND)
     screen.say("\n".join([*(f"Figure:  {figure}" for figure in result.figures), f"Summary: {result.summary}"]))
 
