@@ -25,6 +25,7 @@ from ratemesh.experiment.launch import judge_sites, run_sites, start, stop, writ
 from ratemesh.experiment.plan import Plan
 from ratemesh.experiment.records import RunFolder
 from ratemesh.experiment.site_files import load_router
+from ratemesh.report.page import write_report
 from ratemesh.studies.compare import budget
 from test_experiment import TINY
 
@@ -108,6 +109,9 @@ def test_sites_bring_their_own_data_and_encoder(tmp_path: Path) -> None:
         assert all(summary[key] > 0.5 for key in judged)
         mesh = ratemesh.load(file.with_suffix(""))  # what a site has trained, it can use
         assert [node.samples for node in mesh.saved.card.nodes] == [mesh.saved.stats[0].m.sum()]
+        said = write_report([file.with_suffix("")], tmp_path / "page.html")
+        assert any("one site of a mesh, finished" in note for note in said.notes)
+        assert "incomplete" not in said.page.read_text()
 
 
 @pytest.mark.parametrize(
